@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    BrokerVersion, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted, Polled,
-    Producer, Record, StartAt, TcpConnector, TopicPartition,
+    BrokerVersion, Cause, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted,
+    Polled, Producer, Record, Stall, StartAt, TcpConnector, TopicPartition,
 };
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
@@ -505,6 +505,41 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
         let pause = pair[1] - pair[0];
         assert!(pause >= Duration::from_millis(THROTTLE_MS as u64 - 5), "asked again after {pause:?}");
     }
+}
+
+/// The patience for a response began at once, although the fetch waited for the end of the throttle. The connection was closed, and the
+/// next one had no throttle.
+#[test]
+fn a_throttle_longer_than_the_patience_for_a_response_holds_fetches_back() {
+    const THROTTLE: Duration = Duration::from_secs(1);
+    let broker = broker(1);
+    let counting = Counting::default();
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.stall_after = Duration::from_millis(200);
+    config.fetch_wait_max = Duration::from_millis(50);
+    // A response has one batch.
+    config.max_partition_fetch_bytes = 1;
+    config.enable_metrics_push = false;
+    let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
+    let (producer, values) = (client.producer(), ["first", "second", "third"]);
+    for value in values {
+        send(&producer, value);
+    }
+    broker.cluster().set_throttle(THROTTLE);
+    let mut consumer = client.consumer();
+    let (begun, from) = (Instant::now(), [(TopicPartition::new("orders", 0), StartAt::Beginning)]);
+    block_on(consumer.assign(&from)).expect("assigned");
+    assert_eq!(poll(&mut consumer), ["first"]);
+    let opened = counting.tally.opened();
+    for value in &values[1..] {
+        assert_eq!(poll(&mut consumer), [*value]);
+    }
+    let took = begun.elapsed();
+    assert!(took >= THROTTLE * 2, "three responses within {took:?}");
+    assert_eq!(counting.tally.opened(), opened, "the connection was closed");
+    let stalls: Vec<_> = std::iter::from_fn(|| client.stalls().try_next()).collect();
+    let is_unanswered = |stall: &Stall| matches!(stall, Stall::Consuming { cause: Cause::NoAnswer, .. });
+    assert!(!stalls.iter().any(|report| is_unanswered(&report.stall)), "{stalls:?}");
 }
 
 /// A broker of Apache Kafka 0.10.2, up to its ApiVersions response.

@@ -251,6 +251,16 @@ impl Brokers {
         Err(self.unreachable(started.elapsed()))
     }
 
+    /// The time `due` at which a broker stops waiting for records, or a later one if its throttle holds the fetch back in the client.
+    pub(crate) fn due_behind_throttle(&self, node: i32, lane: Lane, due: Instant) -> Instant {
+        let muted_until = || {
+            let nodes = self.nodes.borrow();
+            let slot = nodes.get(&node)?.lanes[lane as usize].try_lock().ok()?;
+            slot.connection.as_ref()?.muted_until()
+        };
+        muted_until().map_or(due, |until| due.max(until + self.config.fetch_wait_max))
+    }
+
     /// Notified after each connection that is opened.
     pub(crate) fn opened(&self) -> ChangeWaiter {
         self.opened.changes()

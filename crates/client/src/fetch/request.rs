@@ -41,11 +41,11 @@ pub(super) async fn send_fetch(
     tokio::pin!(response);
     if let Some(patience) = config.patience(unanswered) {
         let patience = patience + wait;
-        match tokio::time::timeout(patience, &mut response).await {
-            Ok(result) => return result,
-            Err(_) if !reservation.is_begun() => return Err(connection.give_up("Fetch", patience)),
+        match connection.answered_within(patience, response.as_mut()).await {
+            Some(result) => return result,
+            None if !reservation.is_begun() => return Err(connection.give_up("Fetch", patience)),
             // The response is arriving; a large one takes its time.
-            Err(_) => {}
+            None => {}
         }
     }
     response.await

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::cursor::{Cursor, Position};
 use super::fetcher::Fetcher;
+use crate::cluster::brokers::Lane;
 use crate::config::Isolation;
 use crate::stats::Reachability;
 use crate::types::TopicPartition;
@@ -81,7 +82,7 @@ impl Fetcher {
         if let Reachability::Trying(text) = self.surroundings.cluster.observer.reach(node) {
             return Fetching::NotConnected { node, text };
         }
-        let source = self.core.source(node);
+        let (source, brokers) = (self.core.source(node), &self.surroundings.cluster.brokers);
         let what = match cursor.position {
             Position::Unresolved(_) | Position::Resolving(_) => Some("ListOffsets"),
             Position::Validating(_) => Some("OffsetForLeaderEpoch"),
@@ -99,7 +100,7 @@ impl Fetcher {
             Some(source) => Fetching::Asked {
                 what: "Fetch",
                 node,
-                due: source.in_flight.map(|fetch| fetch.due),
+                due: source.in_flight.map(|fetch| brokers.due_behind_throttle(node, Lane::Fetch, fetch.due)),
                 answers: source.responses,
             },
             None => Fetching::Asked { what: "Fetch", node, due: None, answers: 0 },

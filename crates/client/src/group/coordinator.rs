@@ -386,10 +386,10 @@ impl Coordinator {
             };
             tokio::pin!(answering);
             loop {
-                match tokio::time::timeout(patience, &mut answering).await {
-                    Ok(result) => return result,
-                    Err(_) if waits_for_members(R::KEY) && !self.has_moved(node, patience).await => {}
-                    Err(_) => return Err(connection.give_up(R::KEY.name(), patience)),
+                match connection.answered_within(patience, answering.as_mut()).await {
+                    Some(result) => return result,
+                    None if waits_for_members(R::KEY) && !self.has_moved(node, patience).await => {}
+                    None => return Err(connection.give_up(R::KEY.name(), patience)),
                 }
             }
         })

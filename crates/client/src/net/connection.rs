@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -257,6 +258,27 @@ impl Connection {
         }
     }
 
+    /// Waits up to `patience` for the response to a request of this connection. Throttling by the broker does not count. After `None`,
+    /// the wait can continue.
+    pub(crate) async fn answered_within<T>(
+        &self,
+        patience: Duration,
+        mut response: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
+        let mut deadline = deadline_after(patience);
+        loop {
+            if let Ok(result) = tokio::time::timeout_at(deadline, response.as_mut()).await {
+                return Some(result);
+            }
+            deadline = self.link.deadline_after_throttle(deadline, patience)?;
+        }
+    }
+
+    /// The end of the last throttle, which may be over.
+    pub(crate) fn muted_until(&self) -> Option<Instant> {
+        self.link.muted_until()
+    }
+
     /// Closes the connection, because the peer has not responded for too long.
     pub(crate) fn give_up(&self, request: &str, waited: Duration) -> Error {
         let (ms, address) = (waited.as_millis(), self.address());
@@ -335,8 +357,7 @@ impl<R: Request> Pending<R> {
                 }
                 Ok(Err(_)) => return Err(link.closed_error()),
                 Err(_) => {
-                    let muted = link.muted_until().map(|until| until + timeout);
-                    if let Some(later) = muted.filter(|later| *later > deadline) {
+                    if let Some(later) = link.deadline_after_throttle(deadline, timeout) {
                         deadline = later;
                         continue;
                     }

@@ -235,8 +235,16 @@ impl Link {
         self.muted_until.set(Some(self.muted_until.get().map_or(until, |other| other.max(until))));
     }
 
+    /// The end of the last throttle, which may be over.
     pub(super) fn muted_until(&self) -> Option<Instant> {
         self.muted_until.get()
+    }
+
+    /// The deadline of a response after `timeout` from the end of the throttle, if it is later than `deadline`: the request may wait for
+    /// that end.
+    pub(super) fn deadline_after_throttle(&self, deadline: Instant, timeout: Duration) -> Option<Instant> {
+        let later = self.muted_until.get()?.checked_add(timeout)?;
+        (later > deadline).then_some(later)
     }
 
     pub(super) fn decode<R: Request>(&self, frame: Bytes, version: i16) -> Result<R::Response, Error> {

@@ -62,11 +62,11 @@ pub(super) async fn send_fetch(
     tokio::pin!(response);
     if let Some(patience) = config.patience(unanswered) {
         let patience = patience + wait;
-        match tokio::time::timeout(patience, &mut response).await {
-            Ok(result) => return result,
-            Err(_) if !reservation.is_begun() => return Err(connection.give_up("ShareFetch", patience)),
+        match connection.answered_within(patience, response.as_mut()).await {
+            Some(result) => return result,
+            None if !reservation.is_begun() => return Err(connection.give_up("ShareFetch", patience)),
             // The response is arriving; a large one takes its time.
-            Err(_) => {}
+            None => {}
         }
     }
     response.await.map_err(|error| timed_out(error, "ShareFetch", node, sent_at, timeout))

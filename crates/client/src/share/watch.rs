@@ -12,6 +12,7 @@ use super::links::ShareLinks;
 use super::member::Member;
 use super::queue::ShareQueue;
 use crate::cluster::Cluster;
+use crate::cluster::brokers::Lane;
 use crate::group::poll_activity::{LastPoll, PollActivity};
 use crate::stats::{ConsumerStalls, Reachability};
 use crate::types::TopicPartition;
@@ -107,7 +108,9 @@ impl ShareWatch {
                 (_, leader) => Fetching::Asked {
                     what: "ShareFetch",
                     node,
-                    due: leader.and_then(|leader| leader.in_flight.as_ref()).map(|sent| sent.due),
+                    due: leader
+                        .and_then(|leader| leader.in_flight.as_ref())
+                        .map(|sent| self.cluster.brokers.due_behind_throttle(node, Lane::Share, sent.due)),
                     answers: leader.map_or(0, |leader| leader.responses),
                 },
             },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use ottla_client::{AlterOptions, ConfigChange, ConfigResource, ShareConsumer};
+use ottla_client::{AcknowledgeType, AlterOptions, ConfigChange, ConfigResource, ShareConsumer};
 
 use super::*;
 
@@ -117,6 +117,35 @@ fn a_share_fetch_that_is_put_off_or_not_answered_is_a_stall() {
         assert!(stall.trying.contains("ShareFetch") || cause == Cause::BackOff, "{stall}");
         polling.end();
     }
+}
+
+/// The connection was closed after the patience for a response, before the throttle had ended, and the acknowledgements were lost.
+#[test]
+fn a_share_fetch_behind_a_throttle_is_no_stall_and_keeps_its_acknowledgements() {
+    let broker = broker();
+    let properties = [("share.acknowledgement.mode", "explicit"), ("fetch.wait.max.ms", "50")];
+    let (client, mut consumer) = sharer(&broker, &properties);
+    wait(&send(&client));
+    broker.cluster().set_throttle(STALL_AFTER * 4);
+    let results = consumer.acknowledgement_results();
+    consumer.begin_poll().expect("begun");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut is_acknowledged = false;
+    let settled = loop {
+        if let Some(batch) = consumer.take_ready().expect("no error") {
+            assert!(batch.len() == 1 && !is_acknowledged, "the record is delivered once");
+            consumer.acknowledge_offsets(&first(), 0..=0, AcknowledgeType::Accept).expect("delivered");
+            is_acknowledged = true;
+        }
+        if let Some(settled) = results.try_next() {
+            break settled;
+        }
+        assert!(std::time::Instant::now() < deadline, "the result comes");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(settled.result.is_ok(), "{settled:?}");
+    let stalls: Vec<_> = std::iter::from_fn(|| client.stalls().try_next()).collect();
+    assert!(!stalls.iter().any(|report| consuming(Cause::NoAnswer)(&report.stall)), "{stalls:?}");
 }
 
 #[test]
