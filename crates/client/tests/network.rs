@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -443,13 +443,20 @@ fn a_broker_that_does_not_say_its_versions_in_time_is_given_up() {
     assert!(error.contains("no answer to ApiVersions within 150 ms"), "{error}");
 }
 
-/// A broker that throttles the client after each response, or never responds.
+/// A broker that throttles the client after each response.
 struct Throttling {
     ms: i32,
+    /// Only the broker of the first connection throttles.
+    only_first: bool,
+    connections: AtomicUsize,
     asked: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Throttling {
+    fn new(ms: i32, only_first: bool) -> Self {
+        Self { ms, only_first, connections: AtomicUsize::new(0), asked: Arc::default() }
+    }
+
     async fn serve(mut io: DuplexStream, ms: i32, asked: Arc<Mutex<Vec<Instant>>>) -> io::Result<()> {
         loop {
             let size = io.read_i32().await?;
@@ -481,7 +488,9 @@ impl Throttling {
 impl Connector for Throttling {
     fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        tokio::spawn(Self::serve(theirs, self.ms, self.asked.clone()));
+        let is_first = self.connections.fetch_add(1, Ordering::Relaxed) == 0;
+        let ms = if is_first || !self.only_first { self.ms } else { 0 };
+        tokio::spawn(Self::serve(theirs, ms, self.asked.clone()));
         Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
     }
 }
@@ -490,8 +499,8 @@ impl Connector for Throttling {
 #[test]
 fn a_broker_that_throttles_hears_nothing_for_that_time() {
     const THROTTLE_MS: i32 = 400;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let connector = Throttling { ms: THROTTLE_MS, asked: asked.clone() };
+    let connector = Throttling::new(THROTTLE_MS, false);
+    let asked = connector.asked.clone();
     let mut config = Config::new("broker.test");
     config.socket_timeout = Duration::from_millis(THROTTLE_MS as u64 / 2);
     // Its first request would leave with another one, before the broker can throttle.
@@ -505,6 +514,24 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
         let pause = pair[1] - pair[0];
         assert!(pause >= Duration::from_millis(THROTTLE_MS as u64 - 5), "asked again after {pause:?}");
     }
+}
+
+/// One throttled answer held back all metadata requests, lookups of coordinators and admin calls of a client.
+#[test]
+fn a_broker_that_does_not_throttle_is_asked_in_place_of_one_that_does() {
+    const THROTTLE_MS: i32 = 10_000;
+    let connector = Throttling::new(THROTTLE_MS, true);
+    let asked = connector.asked.clone();
+    let mut config = Config::new("one.test,two.test");
+    config.enable_metrics_push = false;
+    let admin = Client::with_connector(config, Arc::new(connector)).expect("a client").admin();
+    let begun = Instant::now();
+    for _ in 0..3 {
+        block_on(admin.describe_cluster()).expect("answered");
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(THROTTLE_MS as u64 / 2), "{took:?}");
+    assert!(asked.lock().expect("no panic").len() >= 3);
 }
 
 /// The patience for a response began at once, although the fetch waited for the end of the throttle. The connection was closed, and the

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
 use crate::net::sasl::Authenticator;
-use crate::stats::address_of;
+use crate::stats::{Observer, address_of};
 
 /// The cluster feature whose level selects the protocol of transactions (KIP-890).
 pub(crate) const TRANSACTION_VERSION: &str = "transaction.version";
@@ -75,6 +75,32 @@ struct LaneSlot {
     retry_at: Option<Instant>,
 }
 
+/// An attempt to connect. A drop before its end is recorded: another broker was faster, or the caller's time was over.
+struct ConnectAttempt<'a> {
+    observer: &'a Observer,
+    peer: &'a BrokerConnections,
+    has_ended: bool,
+}
+
+impl<'a> ConnectAttempt<'a> {
+    fn begin(observer: &'a Observer, peer: &'a BrokerConnections) -> Self {
+        observer.connecting(&peer.host, peer.port);
+        Self { observer, peer, has_ended: false }
+    }
+
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for ConnectAttempt<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.observer.stopped_connecting(&self.peer.host, self.peer.port);
+        }
+    }
+}
+
 /// A broker that advertises another address than before.
 pub(crate) struct MovedBroker {
     node: i32,
@@ -93,6 +119,10 @@ impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
         Rc::new(Self { host, port, greeting: Greeting::default(), lanes })
+    }
+
+    fn address(&self) -> String {
+        address_of(&self.host, self.port)
     }
 }
 
@@ -210,7 +240,7 @@ impl Brokers {
     }
 
     /// A connection to any broker: an open one if there is, if possible without requests; else each known broker in random
-    /// order, then the bootstrap servers.
+    /// order, then the bootstrap servers. A broker that throttles the client is the last choice.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
@@ -219,6 +249,7 @@ impl Brokers {
         }
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
         self.rng.borrow_mut().shuffle(&mut known);
+        let nodes = known.len();
         if known.is_empty() || self.config.net.rebootstrap {
             let mut bootstrap = self.bootstrap.borrow().clone();
             self.rng.borrow_mut().shuffle(&mut bootstrap);
@@ -226,29 +257,42 @@ impl Brokers {
         }
         let open: Vec<_> = known.iter().filter_map(|peer| open_control(peer)).collect();
         // Responses come in order: on a connection with requests, those of a silent broker would delay this one.
-        if let Some(connection) = open.iter().find(|connection| connection.is_idle()).or(open.first()) {
+        let free = |connection: &&Rc<Connection>| !connection.is_muted();
+        let idle = open.iter().filter(free).find(|connection| connection.is_idle());
+        if let Some(connection) = idle.or_else(|| open.iter().find(free)) {
             return Ok(connection.clone());
         }
-        // Brokers whose backoff has elapsed; if there are none, the one whose backoff elapses first.
-        let mut due = Vec::new();
-        let mut first: Option<(Instant, &Rc<BrokerConnections>)> = None;
-        for peer in &known {
-            let retry_at = peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.retry_at);
-            match retry_at.filter(|at| *at > started) {
-                None => due.push(peer),
-                Some(at) if first.is_none_or(|(earliest, _)| at < earliest) => first = Some((at, peer)),
-                Some(_) => {}
+        let throttled = open.iter().min_by_key(|connection| connection.muted_until());
+        if throttled.is_some() {
+            // A bootstrap server may be a throttled node under another name.
+            if nodes > 0 {
+                known.truncate(nodes);
             }
+            known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address()));
         }
-        if due.is_empty() {
-            due.extend(first.map(|(_, peer)| peer));
+        let throttle_end = throttled.and_then(|connection| connection.muted_until());
+        let due = due(&known, started);
+        tokio::select! {
+            biased;
+            // Boxed: futures within futures have a limit of depth, and this one is rare.
+            connected = Box::pin(self.connect_to_one(&due)) => {
+                if let Some(connection) = connected {
+                    return Ok(connection);
+                }
+            }
+            () = sleep_until(throttle_end) => {}
         }
-        for peer in due {
+        throttled.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
+    }
+
+    /// Connects to the first of these brokers that can be reached.
+    async fn connect_to_one(&self, peers: &[Rc<BrokerConnections>]) -> Option<Rc<Connection>> {
+        for peer in peers {
             if let Ok(connection) = self.connect(peer, Lane::Control).await {
-                return Ok(connection);
+                return Some(connection);
             }
         }
-        Err(self.unreachable(started.elapsed()))
+        None
     }
 
     /// The time `due` at which a broker stops waiting for records, or a later one if its throttle holds the fetch back in the client.
@@ -267,11 +311,12 @@ impl Brokers {
     }
 
     /// An open connection to a broker that supports `R`: of the known brokers in the order of their ids, then of the
-    /// bootstrap servers.
+    /// bootstrap servers. A broker that throttles the client is the last choice.
     pub(crate) fn open_with<R: Request>(&self) -> Option<Rc<Connection>> {
         let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
-        let mut open = nodes.values().chain(bootstrap.iter()).filter_map(|peer| open_control(peer));
-        open.find(|connection| connection.version_of::<R>(i16::MAX).is_ok())
+        let open = nodes.values().chain(bootstrap.iter()).filter_map(|peer| open_control(peer));
+        let supports = |connection: &Rc<Connection>| connection.version_of::<R>(i16::MAX).is_ok();
+        open.filter(supports).min_by_key(|connection| connection.is_muted())
     }
 
     /// A generator of random numbers for a task.
@@ -315,10 +360,13 @@ impl Brokers {
         if let Some(retry_at) = slot.retry_at {
             tokio::time::sleep_until(retry_at).await;
         }
-        self.network.observer.connecting(&peer.host, peer.port);
+        let attempt = ConnectAttempt::begin(&self.network.observer, peer);
         let rng = self.rng.borrow_mut().fork();
         let greeting = &peer.greeting;
-        match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
+        let opened =
+            Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await;
+        attempt.end();
+        match opened {
             Ok(connection) => {
                 self.network.observer.connected(&peer.host, peer.port);
                 self.transaction_level.set(Some(connection.feature(TRANSACTION_VERSION).unwrap_or(0)));
@@ -347,6 +395,32 @@ impl Brokers {
     /// Varies `backoff` by up to 50 %, so that many clients do not reconnect at the same moment.
     fn jittered(&self, backoff: Duration) -> Duration {
         backoff.mul_f64(0.5 + self.rng.borrow_mut().f64())
+    }
+}
+
+/// The brokers whose backoff has elapsed; if there are none, the one whose backoff elapses first.
+fn due(known: &[Rc<BrokerConnections>], now: Instant) -> Vec<Rc<BrokerConnections>> {
+    let mut due = Vec::new();
+    let mut first: Option<(Instant, &Rc<BrokerConnections>)> = None;
+    for peer in known {
+        let retry_at = peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.retry_at);
+        match retry_at.filter(|at| *at > now) {
+            None => due.push(peer.clone()),
+            Some(at) if first.is_none_or(|(earliest, _)| at < earliest) => first = Some((at, peer)),
+            Some(_) => {}
+        }
+    }
+    if due.is_empty() {
+        due.extend(first.map(|(_, peer)| peer.clone()));
+    }
+    due
+}
+
+/// Waits until this time; for ever without one.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

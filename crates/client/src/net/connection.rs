@@ -279,6 +279,11 @@ impl Connection {
         self.link.muted_until()
     }
 
+    /// Returns `true` while the broker throttles it: requests wait for the end of that.
+    pub(crate) fn is_muted(&self) -> bool {
+        self.muted_until().is_some_and(|until| until > Instant::now())
+    }
+
     /// Closes the connection, because the peer has not responded for too long.
     pub(crate) fn give_up(&self, request: &str, waited: Duration) -> Error {
         let (ms, address) = (waited.as_millis(), self.address());

@@ -182,6 +182,14 @@ impl Broker {
         self.enter(ConnectionState::Up, now);
     }
 
+    /// Records an attempt that was dropped before its end: the broker is not connected to any more.
+    pub(super) fn stopped_connecting(&mut self, now: Instant) {
+        if let Some(attempt) = &mut self.attempt {
+            (attempt.at, attempt.under_way) = (now, false);
+        }
+        self.enter(ConnectionState::Down, now);
+    }
+
     /// Records a failed attempt. Returns `false` if the previous attempt failed for the same reason.
     pub(super) fn not_connected(&mut self, failure: String, now: Instant) -> bool {
         let mut is_news = true;

@@ -529,6 +529,11 @@ impl Observer {
         self.broker(&address, Broker::connecting);
     }
 
+    /// The connection attempt was dropped before its end.
+    pub(crate) fn stopped_connecting(&self, host: &str, port: u16) {
+        self.broker(&address_of(host, port), Broker::stopped_connecting);
+    }
+
     /// The connection attempt succeeded.
     pub(crate) fn connected(&self, host: &str, port: u16) {
         let address = address_of(host, port);
