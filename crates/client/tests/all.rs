@@ -35,6 +35,7 @@ mod queues;
 mod rebalances;
 mod sasl;
 mod share;
+mod silent_brokers;
 mod stalls;
 mod statistics;
 mod telemetry;

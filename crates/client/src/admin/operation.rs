@@ -133,7 +133,7 @@ impl Operation {
         let attempts = Attempts::default();
         loop {
             let sent = Cell::new(false);
-            let problem = match self.attempt(target, &versions, &attempts, &sent, &make).await {
+            let problem = match self.attempt(target, &versions, repeat, &attempts, &sent, &make).await {
                 Ok(response) => match again(&response) {
                     None => return Ok(response),
                     Some(code) => {
@@ -179,7 +179,8 @@ impl Operation {
         attempts: &Attempts,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
-        let answered = self.attempt(target, &versions, attempts, &Cell::new(false), make).await;
+        let sent = Cell::new(false);
+        let answered = self.attempt(target, &versions, Repeat::No, attempts, &sent, make).await;
         if let Err(problem) = &answered {
             attempts.note(problem.clone());
         }
@@ -191,6 +192,7 @@ impl Operation {
         &self,
         target: Target<'_>,
         versions: &RangeInclusive<i16>,
+        repeat: Repeat,
         attempts: &Attempts,
         sent: &Cell<bool>,
         make: impl Fn(i16) -> R,
@@ -199,10 +201,16 @@ impl Operation {
         let connection = connected.unwrap_or_else(|_| Err(self.timed_out(attempts)))?;
         at_least::<R>(&connection, versions)?;
         sent.set(true);
-        let call = connection.call(*versions.end(), self.patience(R::KEY), make);
-        tokio::time::timeout_at(self.response_deadline(), call)
-            .await
-            .unwrap_or_else(|_| Err(self.timed_out(attempts)))
+        // Time is left to ask another broker.
+        let may_change = matches!(target, Target::Any) && repeat == Repeat::Yes && !self.is_brief();
+        let patience = may_change.then(|| self.left() / 2);
+        // Boxed: futures within futures have a limit of depth.
+        let call = Box::pin(connection.call_within(*versions.end(), self.patience(R::KEY), patience, make));
+        let answered = tokio::time::timeout_at(self.response_deadline(), call).await;
+        if matches!(answered, Ok(Err(Error::TimedOut { .. }))) {
+            self.cluster.brokers.note_silence(connection.address());
+        }
+        answered.unwrap_or_else(|_| Err(self.timed_out(attempts)))
     }
 
     /// Requests the metadata of these topics, or of all, with the authorized operations if requested.

@@ -65,6 +65,8 @@ struct BrokerConnections {
     host: String,
     port: u16,
     greeting: Greeting,
+    /// The last time that it could not be connected to, or did not answer.
+    failed_at: Cell<Option<Instant>>,
     lanes: [tokio::sync::Mutex<LaneSlot>; LANES],
 }
 
@@ -118,7 +120,7 @@ impl fmt::Display for MovedBroker {
 impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
-        Rc::new(Self { host, port, greeting: Greeting::default(), lanes })
+        Rc::new(Self { host, port, greeting: Greeting::default(), failed_at: Cell::new(None), lanes })
     }
 
     fn address(&self) -> String {
@@ -240,7 +242,8 @@ impl Brokers {
     }
 
     /// A connection to any broker: an open one if there is, if possible without requests; else each known broker in random
-    /// order, then the bootstrap servers. A broker that throttles the client is the last choice.
+    /// order, then the bootstrap servers, and after them those that have failed. A broker that throttles the client, or does not answer,
+    /// is the last choice.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
@@ -257,20 +260,25 @@ impl Brokers {
         }
         let open: Vec<_> = known.iter().filter_map(|peer| open_control(peer)).collect();
         // Responses come in order: on a connection with requests, those of a silent broker would delay this one.
-        let free = |connection: &&Rc<Connection>| !connection.is_muted();
+        let is_silent = |connection: &Connection| {
+            let patience = self.config.patience(0);
+            connection.is_suspect() || patience.is_some_and(|patience| connection.is_silent(patience))
+        };
+        let free = |connection: &&Rc<Connection>| !connection.is_muted() && !is_silent(connection);
         let idle = open.iter().filter(free).find(|connection| connection.is_idle());
         if let Some(connection) = idle.or_else(|| open.iter().find(free)) {
             return Ok(connection.clone());
         }
-        let throttled = open.iter().min_by_key(|connection| connection.muted_until());
-        if throttled.is_some() {
-            // A bootstrap server may be a throttled node under another name.
+        let last = open.iter().min_by_key(|connection| (is_silent(connection), connection.muted_until()));
+        if last.is_some() {
+            // A bootstrap server may be one of these nodes under another name.
             if nodes > 0 {
                 known.truncate(nodes);
             }
             known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address()));
         }
-        let throttle_end = throttled.and_then(|connection| connection.muted_until());
+        known.sort_by_key(|peer| peer.failed_at.get());
+        let throttle_end = last.filter(|last| !is_silent(last)).and_then(|last| last.muted_until());
         let due = due(&known, started);
         tokio::select! {
             biased;
@@ -282,7 +290,7 @@ impl Brokers {
             }
             () = sleep_until(throttle_end) => {}
         }
-        throttled.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
+        last.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
     }
 
     /// Connects to the first of these brokers that can be reached.
@@ -293,6 +301,17 @@ impl Brokers {
             }
         }
         None
+    }
+
+    /// Records that the broker at this address did not answer: `any` chooses others before it, until it answers.
+    pub(crate) fn note_silence(&self, address: &str) {
+        let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
+        for peer in nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address() == address) {
+            peer.failed_at.set(Some(Instant::now()));
+            if let Some(connection) = open_control(peer) {
+                connection.suspect();
+            }
+        }
     }
 
     /// The time `due` at which a broker stops waiting for records, or a later one if its throttle holds the fetch back in the client.
@@ -311,12 +330,12 @@ impl Brokers {
     }
 
     /// An open connection to a broker that supports `R`: of the known brokers in the order of their ids, then of the
-    /// bootstrap servers. A broker that throttles the client is the last choice.
+    /// bootstrap servers. A broker that throttles the client, or does not answer, is the last choice.
     pub(crate) fn open_with<R: Request>(&self) -> Option<Rc<Connection>> {
         let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
         let open = nodes.values().chain(bootstrap.iter()).filter_map(|peer| open_control(peer));
         let supports = |connection: &Rc<Connection>| connection.version_of::<R>(i16::MAX).is_ok();
-        open.filter(supports).min_by_key(|connection| connection.is_muted())
+        open.filter(supports).min_by_key(|connection| connection.is_muted() || connection.is_suspect())
     }
 
     /// A generator of random numbers for a task.
@@ -383,6 +402,7 @@ impl Brokers {
                 self.network.observer.not_connected(&peer.host, peer.port, &error);
                 *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
+                peer.failed_at.set(Some(Instant::now()));
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));
                 slot.failures += 1;
                 slot.retry_at =

@@ -1,5 +1,6 @@
 //! The cluster's metadata, and the connections to its brokers.
 
+mod any_broker;
 pub(crate) mod brokers;
 pub(crate) mod change_counter;
 mod client_instance;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use ottla_protocol::messages::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
 };
-use ottla_protocol::{ErrorCode, Request, Uuid};
+use ottla_protocol::{ErrorCode, Uuid};
 use regex_lite::Regex;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -58,6 +59,8 @@ pub(crate) struct Cluster {
     /// The last response contained all topics: a topic that is not in it does not exist.
     lists_all: Cell<bool>,
     changed: ChangeCounter,
+    /// Requests in a row without a response in time, of those that [`Self::call_soon`] sends.
+    unanswered: Cell<u32>,
     /// The id that a broker gave this client for its metrics (KIP-714).
     pub(crate) client_instance: ClientInstance,
     /// `topic.blacklist`.
@@ -103,6 +106,7 @@ impl Cluster {
             reported_id: RefCell::default(),
             lists_all: Cell::new(false),
             changed: ChangeCounter::default(),
+            unanswered: Cell::new(0),
             client_instance: ClientInstance::default(),
         }))
     }
@@ -476,11 +480,10 @@ impl Cluster {
             allow_auto_topic_creation: creates,
             ..Default::default()
         };
-        let connection = self.brokers.any().await?;
-        let response = connection.call(METADATA_VERSION_MAX, self.config.socket_timeout, request).await?;
+        let (response, address) = self.ask_any(METADATA_VERSION_MAX, request).await?;
         self.note_cluster(response.cluster_id.as_deref());
         self.merge_brokers(&response);
-        Ok((self.without_hidden(response), connection.address().to_owned()))
+        Ok((self.without_hidden(response), address))
     }
 
     /// Warns if a response comes from another cluster than the one before: `bootstrap.servers` names two.
@@ -506,16 +509,6 @@ impl Cluster {
             topic.partitions.clear();
         }
         response
-    }
-
-    /// Sends a request to any broker that responds: first the known brokers, then the bootstrap servers.
-    pub(crate) async fn call_any<R: Request>(
-        &self,
-        version_max: i16,
-        make: impl Fn(i16) -> R,
-    ) -> Result<R::Response, Error> {
-        let connection = self.brokers.any().await?;
-        connection.call(version_max, self.config.socket_timeout, make).await
     }
 
     /// Requests the topics in use; or all topics, and then those in use that are missing: only a request that names a

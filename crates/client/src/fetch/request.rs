@@ -43,7 +43,10 @@ pub(super) async fn send_fetch(
         let patience = patience + wait;
         match connection.answered_within(patience, response.as_mut()).await {
             Some(result) => return result,
-            None if !reservation.is_begun() => return Err(connection.give_up("Fetch", patience)),
+            None if !reservation.is_begun() => {
+                cluster.brokers.note_silence(connection.address());
+                return Err(connection.give_up("Fetch", patience));
+            }
             // The response is arriving; a large one takes its time.
             None => {}
         }

@@ -389,7 +389,10 @@ impl Coordinator {
                 match connection.answered_within(patience, answering.as_mut()).await {
                     Some(result) => return result,
                     None if waits_for_members(R::KEY) && !self.has_moved(node, patience).await => {}
-                    None => return Err(connection.give_up(R::KEY.name(), patience)),
+                    None => {
+                        self.cluster.brokers.note_silence(connection.address());
+                        return Err(connection.give_up(R::KEY.name(), patience));
+                    }
                 }
             }
         })

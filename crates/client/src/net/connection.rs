@@ -209,6 +209,35 @@ impl Connection {
         self.begin(version_max, make)?.answer(timeout).await
     }
 
+    /// [`Self::call`] for a request that can be repeated: it gives up after `patience`, if that is shorter than `timeout`.
+    ///
+    /// The connection is then closed, unless an earlier request waits on it: the broker may have been granted more time for that one.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `patience`, and those of `call`.
+    pub(crate) async fn call_within<R: Request>(
+        self: &Rc<Self>,
+        version_max: i16,
+        timeout: Duration,
+        patience: Option<Duration>,
+        make: impl FnOnce(i16) -> R,
+    ) -> Result<R::Response, Error> {
+        let was_idle = self.is_idle();
+        let response = self.call(version_max, timeout, make);
+        let Some(patience) = patience.filter(|patience| *patience < timeout) else {
+            return response.await;
+        };
+        tokio::pin!(response);
+        match self.answered_within(patience, response.as_mut()).await {
+            Some(result) => result,
+            None if was_idle || self.is_silent(timeout) => Err(self.give_up(R::KEY.name(), patience)),
+            None => {
+                let what = format!("answer to {} from {}", R::KEY, self.address());
+                Err(Error::TimedOut { what, waited_ms: patience.as_millis() })
+            }
+        }
+    }
+
     /// Puts a request in the outbox at once and returns the wait for its response. Requests are sent in the order of
     /// these calls.
     pub(crate) fn begin<R: Request>(
@@ -306,6 +335,21 @@ impl Connection {
     /// Returns `true` if no request waits on it.
     pub(crate) fn is_idle(&self) -> bool {
         self.link.is_idle()
+    }
+
+    /// Returns `true` if requests wait and the broker has not answered any for this long.
+    pub(crate) fn is_silent(&self, after: Duration) -> bool {
+        self.link.is_silent(after)
+    }
+
+    /// Records that the broker does not answer on another connection.
+    pub(crate) fn suspect(&self) {
+        self.link.suspect();
+    }
+
+    /// Returns `true` until a response comes after [`suspect`](Self::suspect).
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.link.is_suspect()
     }
 
     /// Returns `true` if `requests` or more requests wait to be written; `wake` is then notified when one of them is

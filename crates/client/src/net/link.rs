@@ -51,6 +51,10 @@ pub(super) struct Link {
     unanswered: Cell<u32>,
     /// The number of responses.
     answered: Cell<u64>,
+    /// The time of the last response, or of the first request after it.
+    progress_at: Cell<Instant>,
+    /// The broker did not answer on another connection, and has not answered on this one since.
+    is_suspect: Cell<bool>,
     /// The error that closed the connection.
     closed: RefCell<Option<Error>>,
     /// Notified when `closed` is set.
@@ -122,6 +126,8 @@ impl Link {
             sent_at: Cell::new(Instant::now()),
             unanswered: Cell::new(0),
             answered: Cell::new(0),
+            progress_at: Cell::new(Instant::now()),
+            is_suspect: Cell::new(false),
             closed: RefCell::default(),
             ended: Notify::new(),
         })
@@ -200,7 +206,11 @@ impl Link {
             return;
         }
         if let Some(waiting) = waiting {
-            self.waiting.borrow_mut().push_back(waiting);
+            let mut all = self.waiting.borrow_mut();
+            if all.is_empty() {
+                self.progress_at.set(Instant::now());
+            }
+            all.push_back(waiting);
         }
         self.outbox.borrow_mut().push_back(outgoing);
         self.outbox_filled.notify_one();
@@ -352,6 +362,23 @@ impl Link {
     /// Returns `true` if no request waits on it, so that losing it costs nothing.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
+    }
+
+    /// Records that the broker does not answer on another connection.
+    pub(super) fn suspect(&self) {
+        self.is_suspect.set(true);
+    }
+
+    /// Returns `true` until a response comes after [`suspect`](Self::suspect).
+    pub(super) fn is_suspect(&self) -> bool {
+        self.is_suspect.get()
+    }
+
+    /// Returns `true` if requests wait and no response has come for this long, throttles aside.
+    pub(super) fn is_silent(&self, after: Duration) -> bool {
+        let progress_at = self.progress_at.get();
+        let since = self.muted_until.get().map_or(progress_at, |until| until.max(progress_at));
+        !self.waiting.borrow().is_empty() && since.elapsed() >= after
     }
 
     /// Returns `true` if the broker may consider it idle: no request waits, or nothing was sent for
@@ -561,6 +588,8 @@ async fn read_into(
 fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
     let waiting = link.waiting.borrow_mut().pop_front();
     link.answered.set(link.answered.get() + 1);
+    link.progress_at.set(Instant::now());
+    link.is_suspect.set(false);
     link.unanswered.set(0);
     let Some(waiting) = waiting else {
         return Err(format!("an answer of {} bytes, and none was due", frame.len()));
