@@ -444,7 +444,8 @@ fn a_broker_that_does_not_say_its_versions_in_time_is_given_up() {
 }
 
 /// A broker that throttles the client after each response.
-struct Throttling {
+#[derive(Default)]
+pub(crate) struct Throttling {
     ms: i32,
     /// Only the broker of the first connection throttles.
     only_first: bool,
@@ -454,7 +455,7 @@ struct Throttling {
 
 impl Throttling {
     fn new(ms: i32, only_first: bool) -> Self {
-        Self { ms, only_first, connections: AtomicUsize::new(0), asked: Arc::default() }
+        Self { ms, only_first, ..Self::default() }
     }
 
     async fn serve(mut io: DuplexStream, ms: i32, asked: Arc<Mutex<Vec<Instant>>>) -> io::Result<()> {

@@ -2,10 +2,15 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures real time")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, Fault};
-use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{
+    Client, Config, Connecting, Connector, Consumer, Polled, Producer, Record, StartAt, TopicPartition,
+};
+
+use crate::network::Throttling;
 
 /// The time limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,4 +94,34 @@ fn another_broker_describes_the_cluster_if_one_is_silent() {
     }
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// Only `live.test` accepts connections. The other hosts drop the packets.
+#[derive(Default)]
+struct OneLiveHost(Throttling);
+
+impl Connector for OneLiveHost {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        if host == "live.test" { self.0.connect(host, port) } else { Box::pin(std::future::pending()) }
+    }
+}
+
+/// The hosts were tried one after the other, each for the whole time of an attempt.
+#[test]
+fn bootstrap_servers_that_drop_packets_delay_the_client_by_a_second_each() {
+    for seed in 0..8 {
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+        let took = tokio::task::LocalSet::new().block_on(&runtime, async {
+            let mut config = Config::new("dead-1.test,dead-2.test,live.test");
+            config.enable_metrics_push = false;
+            let connector = Arc::new(OneLiveHost::default());
+            let (client, engine) = Client::with_engine(config, connector, seed).expect("a client");
+            tokio::task::spawn_local(engine.run());
+            let begun = tokio::time::Instant::now();
+            client.admin().describe_cluster().await.expect("a broker is live");
+            begun.elapsed()
+        });
+        assert!(took < Duration::from_millis(2500), "seed {seed}: {took:?}");
+    }
 }

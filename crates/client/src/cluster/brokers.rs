@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ottla_protocol::messages::metadata::MetadataResponse;
 use ottla_protocol::{Request, Uuid};
 use tokio::sync::Notify;
@@ -43,6 +45,9 @@ pub(crate) enum Lane {
 
 const LANES: usize = 7;
 
+/// The head start of an attempt to connect to any broker over the attempt to connect to another one.
+const HEAD_START: Duration = Duration::from_secs(1);
+
 /// The known brokers by node id, and the bootstrap servers.
 #[derive(Debug)]
 pub(crate) struct Brokers {
@@ -67,6 +72,8 @@ struct BrokerConnections {
     greeting: Greeting,
     /// The last time that it could not be connected to, or did not answer.
     failed_at: Cell<Option<Instant>>,
+    /// The start of an attempt to connect that is under way.
+    connecting_since: Cell<Option<Instant>>,
     lanes: [tokio::sync::Mutex<LaneSlot>; LANES],
 }
 
@@ -75,6 +82,8 @@ struct LaneSlot {
     connection: Option<Rc<Connection>>,
     failures: u32,
     retry_at: Option<Instant>,
+    /// The end of the last attempt, if it failed.
+    failure: Option<(Instant, Error)>,
 }
 
 /// An attempt to connect. A drop before its end is recorded: another broker was faster, or the caller's time was over.
@@ -87,6 +96,7 @@ struct ConnectAttempt<'a> {
 impl<'a> ConnectAttempt<'a> {
     fn begin(observer: &'a Observer, peer: &'a BrokerConnections) -> Self {
         observer.connecting(&peer.host, peer.port);
+        peer.connecting_since.set(Some(Instant::now()));
         Self { observer, peer, has_ended: false }
     }
 
@@ -98,8 +108,10 @@ impl<'a> ConnectAttempt<'a> {
 impl Drop for ConnectAttempt<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
+            self.peer.failed_at.set(self.peer.failed_at());
             self.observer.stopped_connecting(&self.peer.host, self.peer.port);
         }
+        self.peer.connecting_since.set(None);
     }
 }
 
@@ -120,7 +132,14 @@ impl fmt::Display for MovedBroker {
 impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
-        Rc::new(Self { host, port, greeting: Greeting::default(), failed_at: Cell::new(None), lanes })
+        let (failed_at, connecting_since) = (Cell::new(None), Cell::new(None));
+        Rc::new(Self { host, port, greeting: Greeting::default(), failed_at, connecting_since, lanes })
+    }
+
+    /// The last time that it failed. An attempt to connect that takes long counts.
+    fn failed_at(&self) -> Option<Instant> {
+        let slow = self.connecting_since.get().filter(|since| since.elapsed() >= HEAD_START);
+        self.failed_at.get().max(slow)
     }
 
     fn address(&self) -> String {
@@ -277,7 +296,7 @@ impl Brokers {
             }
             known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address()));
         }
-        known.sort_by_key(|peer| peer.failed_at.get());
+        known.sort_by_key(|peer| peer.failed_at());
         let throttle_end = last.filter(|last| !is_silent(last)).and_then(|last| last.muted_until());
         let due = due(&known, started);
         tokio::select! {
@@ -293,14 +312,23 @@ impl Brokers {
         last.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
     }
 
-    /// Connects to the first of these brokers that can be reached.
+    /// Connects to the first of these brokers that can be reached. A host that drops packets does not delay the others by the whole
+    /// time of an attempt.
     async fn connect_to_one(&self, peers: &[Rc<BrokerConnections>]) -> Option<Rc<Connection>> {
-        for peer in peers {
-            if let Ok(connection) = self.connect(peer, Lane::Control).await {
-                return Some(connection);
+        let (mut peers, mut attempts) = (peers.iter(), FuturesUnordered::new());
+        loop {
+            attempts.extend(peers.next().map(|peer| self.connect(peer, Lane::Control)));
+            let next_at = (peers.len() > 0).then(|| Instant::now() + HEAD_START);
+            tokio::select! {
+                biased;
+                attempt = attempts.next() => match attempt {
+                    Some(Ok(connection)) => return Some(connection),
+                    Some(Err(_)) => {}
+                    None => return None,
+                },
+                () = sleep_until(next_at) => {}
             }
         }
-        None
     }
 
     /// Records that the broker at this address did not answer: `any` chooses others before it, until it answers.
@@ -372,9 +400,14 @@ impl Brokers {
     }
 
     async fn connect(&self, peer: &BrokerConnections, lane: Lane) -> Result<Rc<Connection>, Error> {
+        let called_at = Instant::now();
         let mut slot = peer.lanes[lane as usize].lock().await;
         if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_open()) {
             return Ok(connection.clone());
+        }
+        // Callers that have waited for an attempt share its failure. If each made one of its own, the last would wait for all of them.
+        if let Some((_, error)) = slot.failure.as_ref().filter(|(failed_at, _)| *failed_at > called_at) {
+            return Err(error.clone());
         }
         if let Some(retry_at) = slot.retry_at {
             tokio::time::sleep_until(retry_at).await;
@@ -390,7 +423,7 @@ impl Brokers {
                 self.network.observer.connected(&peer.host, peer.port);
                 self.transaction_level.set(Some(connection.feature(TRANSACTION_VERSION).unwrap_or(0)));
                 let connection = Rc::new(connection);
-                *slot = LaneSlot { connection: Some(connection.clone()), failures: 0, retry_at: None };
+                *slot = LaneSlot { connection: Some(connection.clone()), ..LaneSlot::default() };
                 // A connection that fails at once is not retried at once.
                 slot.retry_at = Some(Instant::now() + self.jittered(self.config.reconnect_backoff));
                 // Waiters look at the lanes, which must not be locked then.
@@ -402,7 +435,9 @@ impl Brokers {
                 self.network.observer.not_connected(&peer.host, peer.port, &error);
                 *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
-                peer.failed_at.set(Some(Instant::now()));
+                let failed_at = Instant::now();
+                peer.failed_at.set(Some(failed_at));
+                slot.failure = Some((failed_at, error.clone()));
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));
                 slot.failures += 1;
                 slot.retry_at =
@@ -494,7 +529,35 @@ fn parse_address(text: &str) -> Result<(String, u16), Error> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
+
     use super::*;
+    use crate::net::connector::{Connecting, Connector};
+
+    /// A connector whose attempts never end.
+    struct Hanging;
+
+    impl Connector for Hanging {
+        fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> Connecting<'a> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// Each of the callers made an attempt of its own, after those before it.
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_wait_for_an_attempt_share_its_failure() {
+        let config = Arc::new(Config::new("dead.test"));
+        let setup = config.socket_connection_setup_timeout;
+        let observer = Observer::new(&config, 1);
+        let network = Network { connector: Arc::new(Hanging), authenticator: None, observer };
+        let brokers = Brokers::new(config, network, fastrand::Rng::with_seed(1)).expect("an address");
+        brokers.learn(1, "dead.test", 9092);
+        let begun = Instant::now();
+        let ended = join_all((0..5).map(|_| brokers.connection(1, Lane::Control))).await;
+        assert!(ended.iter().all(Result::is_err), "{ended:?}");
+        let took = begun.elapsed();
+        assert!(took >= setup && took < setup + HEAD_START, "{took:?}");
+    }
 
     #[test]
     fn addresses_with_and_without_ports_of_both_families_are_understood() {
