@@ -5,7 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Listener, SaslMechanism, SaslSettings};
+use ottla_broker::{
+    Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability, Listener, SaslMechanism,
+    SaslSettings,
+};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_client_quotas::{
@@ -220,6 +223,37 @@ fn a_producer_above_its_quota_is_answered_and_then_pauses() {
     let mut other = Raw::connect(broker.addresses()[0]);
     let began = Instant::now();
     assert!(other.is_served() && began.elapsed() < Duration::from_millis(300), "others do not pause");
+}
+
+/// The bytes were charged with the response: a client that closed its connection before produced without a quota.
+#[test]
+fn a_producer_that_leaves_before_its_responses_uses_its_quota() {
+    const REQUESTS: i64 = 5;
+    let builder = Broker::builder().storage(Arc::new(MemStorage::new())).topic("orders", 1);
+    let broker = builder.configure(|config| config.durability = Durability::Disk).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // It allows 100,000 bytes at once.
+    let quota = entry(&[("user", None)], &[("producer_byte_rate", Some(10_000.0))]);
+    assert_eq!(alter(&mut connection, vec![quota], false), [ErrorCode::None]);
+    // All clients leave before the first sync is over.
+    let slow = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(Duration::from_secs(2)));
+    broker.cluster().add_disk_fault(DiskRule { files: DiskFiles::Topic("orders".to_owned()), ..slow });
+    let records = batch(&[&vec![7; 50_000]], &Seal::default());
+    for _ in 0..REQUESTS {
+        Raw::connect(broker.addresses()[0]).send(&framed(12, &produce_request("orders", -1, &records)));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().offsets_of("orders", 0).expect("a partition").1 < REQUESTS {
+        assert!(Instant::now() < deadline, "the batches are not appended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    broker.cluster().clear_disk_faults();
+    // The broker notices the ends of the connections after the appends. These requests alone remain below the quota.
+    let request = produce_request("orders", 1, &batch(&[b"a"], &Seal::default()));
+    while connection.ask(12, &request).expect("an answer").throttle_time_ms == 0 {
+        assert!(Instant::now() < deadline, "the requests of the clients that left do not count");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// The connection stayed until the pause was over, for days, and filled `max.connections` without a client.

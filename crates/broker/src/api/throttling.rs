@@ -104,12 +104,15 @@ impl MutationCharge {
     }
 }
 
-/// A request whose use is measured.
+/// A request whose use is measured. It is charged once: also if it is dropped before its response, because its client has left.
 struct Meter {
     connection: Arc<ConnectionContext>,
     client_id: Arc<str>,
     api: ApiKey,
     request_bytes: usize,
+    /// The time of its polls.
+    busy: Duration,
+    is_charged: bool,
 }
 
 impl Meter {
@@ -123,49 +126,59 @@ impl Meter {
             client_id: context.client_id.clone(),
             api: context.api,
             request_bytes: context.frame.len(),
+            busy: Duration::ZERO,
+            is_charged: false,
         })
     }
 
-    /// Counts what the request has used, sets its pause in the response, and mutes the connection.
-    fn charge(&self, response: &mut impl Throttled, busy: Duration) {
+    /// Counts what the request has used, and returns the pause of its client.
+    fn charge(&mut self) -> Duration {
+        self.is_charged = true;
         let usage = &self.connection.cluster.quota_use;
         let mut throttle = Duration::ZERO;
         if self.api == ApiKey::Produce && usage.has(Quota::Produce) {
             throttle = self.connection.record(Quota::Produce, &self.client_id, self.request_bytes as f64);
         }
         if usage.has(Quota::Request) {
-            let percent_seconds = busy.as_secs_f64() * 100.0;
+            let percent_seconds = self.busy.as_secs_f64() * 100.0;
             throttle = throttle.max(self.connection.record(Quota::Request, &self.client_id, percent_seconds));
         }
-        response.throttle(throttle);
-        self.connection.mute(throttle);
+        throttle
     }
 }
 
-/// Runs a future and measures the time of its polls: waits do not count.
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if !self.is_charged {
+            self.charge();
+        }
+    }
+}
+
+/// Runs a future and adds the time of its polls to `busy`: waits do not count.
 ///
 /// The caller pins the work: a future that moves into another one needs its memory twice.
-async fn measured<V>(mut work: Pin<&mut impl Future<Output = V>>) -> (V, Duration) {
-    let mut busy = Duration::ZERO;
-    let value = std::future::poll_fn(|cx| {
+async fn measured<V>(mut work: Pin<&mut impl Future<Output = V>>, busy: &mut Duration) -> V {
+    std::future::poll_fn(|cx| {
         let began = Instant::now();
         let poll = work.as_mut().poll(cx);
-        busy += began.elapsed();
+        *busy += began.elapsed();
         poll
-    });
-    let value = value.await;
-    (value, busy)
+    })
+    .await
 }
 
 /// Handles a request, and throttles its client if it has used up a quota.
 pub(super) async fn handle_within_quotas<R: Api>(request: R, context: RequestContext) -> R::Response {
-    let Some(meter) = Meter::of(&context) else { return authorize_and_handle(request, context).await };
+    let Some(mut meter) = Meter::of(&context) else { return authorize_and_handle(request, context).await };
     // Boxed: requests without quotas do not need the memory of this path.
-    let (mut response, busy) = Box::pin(async move {
+    Box::pin(async move {
         let work = pin!(authorize_and_handle(request, context));
-        measured(work).await
+        let mut response = measured(work, &mut meter.busy).await;
+        let throttle = meter.charge();
+        response.throttle(throttle);
+        meter.connection.mute(throttle);
+        response
     })
-    .await;
-    meter.charge(&mut response, busy);
-    response
+    .await
 }
