@@ -1,14 +1,16 @@
 //! Fetch: long polls end when data comes or the time is over; sessions tell only what is new.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::Broker;
+use ottla_broker::{Broker, TopicConfig};
+use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
-use ottla_wire::Seal;
+use ottla_wire::{Chain, Seal};
 
 use crate::common::{PATIENCE, Raw, batch, produce_request};
 
@@ -67,6 +69,48 @@ fn a_long_poll_without_enough_data_is_answered_when_its_time_is_over() {
     }
     let answer = connection.ask(12, &fetch(PATIENCE * 10, 1, &[7])).expect("an answer at once");
     assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::OffsetOutOfRange);
+}
+
+/// The bytes that were read were too few, and the request waited, although the rest had no room in any answer.
+#[test]
+fn a_long_poll_does_not_wait_for_bytes_that_have_no_room() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![b'x'; 100_000]], &Seal::default());
+    for _ in 0..11 {
+        assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+    }
+    // Ten batches have room in 1 MiB. The second request asks for more than it allows.
+    for min_bytes in [1 << 20, 4 << 20] {
+        let answer = connection.ask(12, &fetch(PATIENCE * 10, min_bytes, &[0])).expect("an answer at once");
+        let read = answer.responses[0].partitions[0].records.as_ref().map(Chain::len);
+        assert_eq!(read, Some(10 * records.len()));
+    }
+}
+
+/// A read of a file ends with its segment, and the request waited although the next segment had records.
+#[test]
+fn a_long_poll_does_not_wait_in_an_older_segment() {
+    let storage = MemStorage::new();
+    let start = || {
+        let mut config = TopicConfig::default();
+        config.set("segment.bytes", "65536").expect("a setting");
+        let builder = Broker::builder().storage(Arc::new(storage.clone()));
+        builder.topic_with("orders", 1, config).spawn().expect("a broker")
+    };
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![b'x'; 10_000]], &Seal::default());
+    for _ in 0..30 {
+        assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+    }
+    broker.stop();
+    // After a restart, records are in files only.
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let answer = connection.ask(12, &fetch(PATIENCE * 10, 200_000, &[0])).expect("an answer at once");
+    let read = answer.responses[0].partitions[0].records.as_ref().map_or(0, Chain::len);
+    assert!((1..200_000).contains(&read), "{read} bytes of the first segment");
 }
 
 /// librdkafka's tests 0104 and 0139 count on this property of its mock cluster.

@@ -374,6 +374,21 @@ fn a_fetch_waits_for_records_and_for_bytes() {
     assert_eq!(acquired_in(&response), [(10, 10, 1)]);
 }
 
+/// The request waited although the rest had no room in any response.
+#[test]
+fn a_fetch_does_not_wait_for_bytes_that_have_no_room() {
+    let broker = start_group(&MemStorage::new(), 0);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for _ in 0..11 {
+        connection.produce("orders", -1, &batch(&[&vec![b'x'; 100_000]], &Seal::default()));
+    }
+    let mut member = Member::join(&broker, "a");
+    // The connection does not wait as long for an answer.
+    member.wait_ms = 600_000;
+    let request = ShareFetchRequest { min_bytes: 4 << 20, ..member.request(Vec::new()) };
+    assert!(!acquired_in(&member.send(&request)).is_empty());
+}
+
 fn acquired_in(response: &ShareFetchResponse) -> Vec<Acquired> {
     response.responses.iter().flat_map(|topic| topic.partitions.iter().flat_map(acquired)).collect()
 }

@@ -123,7 +123,7 @@ pub use log::Log;
 pub use marker::{EndMarker, TransactionOutcome};
 pub use producer_total::ProducerTotal;
 pub use producers::ProducerState;
-pub use read::{ColdRead, ReadPlan, ReadResult};
+pub use read::{ColdRead, LeftOut, ReadPlan, ReadResult};
 pub use recovery::RecoveryReport;
 pub use retention::{
     NewestTimestamp, PendingDelete, PendingStart, Retention, RetentionStep, StoredStart, TimestampRead,

@@ -29,6 +29,18 @@ pub struct ReadResult {
     pub(crate) file_end: Option<(i64, u64)>,
 }
 
+/// The readable records that a read has left out.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LeftOut {
+    /// None, or too few to matter.
+    #[default]
+    Nothing,
+    /// At least one batch that had no room.
+    NoRoom,
+    /// The read began in an older segment than the one with the last readable record.
+    LaterSegments,
+}
+
 /// The part of a read that needs no file.
 #[derive(Debug)]
 pub enum ReadPlan {
@@ -96,6 +108,23 @@ impl Log {
                 }
                 Err(error) => return Err(cold.failed(error)),
             }
+        }
+    }
+
+    /// Returns the records below `max_offset` that a read at `offset` has left out. Reads no file.
+    ///
+    /// A range of a file that had no room for more ends inside a batch: it has all the bytes that it could have, and leaves out
+    /// nothing that matters.
+    pub fn left_out(&self, offset: i64, read: &ReadResult, max_offset: i64, min_one_batch: bool) -> LeftOut {
+        let is_empty = read.chain.is_empty();
+        if !is_empty && self.segment_of(offset) < self.segment_of(max_offset) {
+            return LeftOut::LaterSegments;
+        }
+        // One batch had room: if there is none, it reaches above `max_offset`.
+        let is_over = is_empty && min_one_batch;
+        match read.next_offset {
+            Some(next_offset) if next_offset < max_offset && !is_over => LeftOut::NoRoom,
+            Some(_) | None => LeftOut::Nothing,
         }
     }
 

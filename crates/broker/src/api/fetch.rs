@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{ColdRead, CommittedRead, Grown, Log, ReadError, ReadPlan};
+use ottla_log::{ColdRead, CommittedRead, Grown, LeftOut, Log, ReadError, ReadPlan};
 use ottla_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
     LeaderIdAndEpoch, NodeEndpoint, PartitionData,
@@ -223,13 +223,16 @@ async fn read_or_wait(
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
     let bytes_max = bytes_max.min(context.fetch_burst());
+    // As in Kafka: more bytes than a response can have would never come.
+    let bytes_min = (request.min_bytes.max(0) as usize).min(bytes_max);
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {
         Syncer::Thread => Unchecked::Found(Vec::new()),
         Syncer::Inline(_) => Unchecked::ReadHere,
     };
     loop {
-        let (answers, bytes, urgent) = read_all(context, targets, isolation, bytes_max, &mut unchecked);
+        let (answers, bytes, is_enough) =
+            read_all(context, targets, isolation, (bytes_min, bytes_max), &mut unchecked);
         if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
             && !reads.is_empty()
         {
@@ -243,8 +246,7 @@ async fn read_or_wait(
             }
             break (answers, bytes);
         }
-        if urgent
-            || bytes >= request.min_bytes.max(0) as usize
+        if is_enough
             || Instant::now() >= deadline
             || targets.is_empty()
             || !cluster.overrides.fetch_errors().is_empty()
@@ -362,36 +364,42 @@ pub(super) async fn check_elsewhere(reads: Vec<ColdRead>) {
     }
 }
 
-/// Reads the available batches. Returns the answers, their bytes, and `true` if one of them must not wait.
+/// Reads the available batches. Returns the answers, their bytes, and `true` if they do not wait for more.
+///
+/// As in Kafka, the available bytes have to reach `bytes_min`, not the bytes that were read: what has no room does not come later. A read
+/// in an older segment than the newest record does not wait, either.
 fn read_all(
     context: &RequestContext,
     targets: &[Target],
     isolation: Isolation,
-    bytes_max: usize,
+    (bytes_min, bytes_max): (usize, usize),
     unchecked: &mut Unchecked,
 ) -> (Vec<PartitionData>, usize, bool) {
-    let (mut bytes, mut left) = (0, bytes_max);
+    let (mut bytes, mut left, mut available) = (0, bytes_max, 0);
     let mut aborted_left = ABORTED_TRANSACTIONS_MAX;
     let mut urgent = false;
     let answers = targets
         .iter()
         .map(|target| {
+            let want = &target.wanted.requested;
+            let partition_max = (want.partition_max_bytes.max(0) as usize).min(left);
+            let mut left_out = LeftOut::Nothing;
             let data = match &target.partition {
                 Ok(partition) => {
                     let (is_first, aborted_transactions) = (bytes == 0, aborted_left);
-                    let room = Room { bytes: left, is_first, aborted_transactions };
-                    read_one(context, partition, target, isolation, room, unchecked)
+                    let room = Room { bytes: left, bytes_min, is_first, aborted_transactions };
+                    read_one(context, partition, target, isolation, room, unchecked, &mut left_out)
                 }
                 Err(code) => failed(target.name.partition, *code),
             };
             let read = data.records.as_ref().map_or(0, Chain::len);
             bytes += read;
+            available += if left_out == LeftOut::NoRoom { read.max(partition_max) } else { read };
             left = left.saturating_sub(read);
             let aborted = data.aborted_transactions.as_ref().map_or(0, Vec::len);
             aborted_left = aborted_left.saturating_sub(aborted);
             // The next batch is too large for what is left, and to look for a smaller one in each of the other
             // partitions would cost more than it brings.
-            let want = &target.wanted.requested;
             let stopped = bytes > 0
                 && read == 0
                 && data.error_code == ErrorCode::None
@@ -402,19 +410,22 @@ fn read_all(
             }
             // A read that was cut for the list has no more bytes to wait for.
             urgent |= aborted_left == 0
+                || left_out == LeftOut::LaterSegments
                 || data.error_code != ErrorCode::None
                 || data.diverging_epoch.end_offset >= 0
                 || data.preferred_read_replica >= 0;
             data
         })
         .collect();
-    (answers, bytes, urgent)
+    (answers, bytes, urgent || available >= bytes_min)
 }
 
 /// The room in an answer.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     bytes: usize,
+    /// The bytes for which the request waits: with as many, it does not matter what is left out.
+    bytes_min: usize,
     /// `true` if the answer has no records yet: one batch has room then, however large it is.
     is_first: bool,
     /// Entries in the lists of aborted transactions.
@@ -428,6 +439,7 @@ fn read_one(
     isolation: Isolation,
     room: Room,
     unchecked: &mut Unchecked,
+    left_out: &mut LeftOut,
 ) -> PartitionData {
     let want = &target.wanted.requested;
     let follower = context.cluster().overrides.follower(&partition.topic, partition.index);
@@ -482,7 +494,7 @@ fn read_one(
         data.diverging_epoch = EpochEndOffset { epoch, end_offset };
         return data;
     }
-    read_records(&mut log, want, isolation, room, unchecked, &mut data);
+    *left_out = read_records(&mut log, want, isolation, room, unchecked, &mut data);
     data
 }
 
@@ -504,7 +516,7 @@ fn refused(context: &RequestContext, partition: &Partition, index: i32, code: Er
     data
 }
 
-/// Reads the records of a partition into its answer, unless their batches must be checked first.
+/// Reads the records of a partition into its answer, unless their batches must be checked first. Returns what was left out.
 fn read_records(
     log: &mut Log,
     want: &FetchPartition,
@@ -512,7 +524,7 @@ fn read_records(
     room: Room,
     unchecked: &mut Unchecked,
     data: &mut PartitionData,
-) {
+) -> LeftOut {
     let bytes_max = (want.partition_max_bytes.max(0) as usize).min(room.bytes);
     let (first, end) = (room.is_first, isolation.end(data));
     let plan = match unchecked {
@@ -523,7 +535,7 @@ fn read_records(
         (Ok(Some(ReadPlan::Ready(read))), _) => Ok(read),
         (Ok(Some(ReadPlan::Cold(read))), Unchecked::Found(reads)) if read.is_unchecked() => {
             reads.push(read);
-            return;
+            return LeftOut::Nothing;
         }
         (Ok(Some(ReadPlan::Cold(_)) | None), _) => log.read(want.fetch_offset, bytes_max, end, first),
         (Err(error), _) => Err(error),
@@ -538,8 +550,17 @@ fn read_records(
         Ok(read)
     });
     match read {
-        Ok(read) => data.records = Some(read.chain),
-        Err(error) => data.error_code = code_of_failed_read(&error),
+        Ok(read) => {
+            let is_enough = read.chain.len() >= room.bytes_min;
+            let left_out =
+                if is_enough { LeftOut::Nothing } else { log.left_out(want.fetch_offset, &read, end, first) };
+            data.records = Some(read.chain);
+            left_out
+        }
+        Err(error) => {
+            data.error_code = code_of_failed_read(&error);
+            LeftOut::Nothing
+        }
     }
 }
 

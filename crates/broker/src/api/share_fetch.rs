@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{ColdRead, Grown};
+use ottla_log::{ColdRead, Grown, LeftOut};
 use ottla_protocol::messages::share_fetch::{
     AcknowledgementBatch, AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest,
     ShareFetchResponse, ShareFetchableTopicResponse,
@@ -303,11 +303,18 @@ struct Looked {
     unchecked: Vec<ColdRead>,
     /// A share partition must be loaded again.
     has_closed: bool,
+    /// The bytes that partitions could have had besides those that were read, if batches of them had no room.
+    left_out_bytes: usize,
+    /// A read has left out records of later segments.
+    has_later_segments: bool,
 }
 
 impl Looked {
-    fn bytes(&self) -> usize {
-        self.records.iter().map(|records| records.chain.len()).sum()
+    /// Returns `true` if the available bytes are enough for an answer. As in Kafka, what had no room counts, and records in later segments
+    /// are enough.
+    fn has_bytes(&self, min: usize) -> bool {
+        let read: usize = self.records.iter().map(|records| records.chain.len()).sum();
+        self.has_later_segments || read + self.left_out_bytes >= min
     }
 
     /// Returns `true` if there is something to answer.
@@ -411,26 +418,32 @@ impl Fetch<'_> {
         if self.wants_nothing() {
             return Looked::default();
         }
-        let min_bytes = self.request.min_bytes.max(0) as usize;
+        // As in Kafka: more bytes than a response can have would never come.
+        let bytes_max = self.bytes_max(targets) * targets.ready.len();
+        let min_bytes = (self.request.min_bytes.max(0) as usize).min(bytes_max);
         if min_bytes > 1 && !is_late {
             let found = self.look_at_all(targets, Manner { reads_unchecked, only_looks: true }).await;
             if !found.failed.is_empty() || !found.unchecked.is_empty() || found.has_closed {
                 return Looked { records: Vec::new(), ..found };
             }
-            if found.bytes() < min_bytes {
+            if !found.has_bytes(min_bytes) {
                 return Looked::default();
             }
         }
         self.look_at_all(targets, Manner { reads_unchecked, only_looks: false }).await
     }
 
+    /// The bytes that each partition may return. As in Kafka, all have the same part.
+    fn bytes_max(&self, targets: &Targets) -> usize {
+        let bytes_max =
+            (self.request.max_bytes.max(0) as usize).min(self.context.cluster().config.fetch_bytes_max);
+        bytes_max.min(self.context.fetch_burst()) / targets.ready.len().max(1)
+    }
+
     /// Looks at the partitions in their order. Other connections have their turn meanwhile.
     async fn look_at_all(&self, targets: &Targets, manner: Manner) -> Looked {
         let (request, cluster) = (self.request, self.context.cluster());
-        let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
-        let bytes_max = bytes_max.min(self.context.fetch_burst());
-        // As in Kafka, each partition has the same part of the bytes.
-        let bytes_max = bytes_max / targets.ready.len().max(1);
+        let bytes_max = self.bytes_max(targets);
         let mode = match request.share_acquire_mode {
             RECORD_LIMIT => AcquireMode::RecordLimit,
             _ => AcquireMode::BatchOptimized,
@@ -457,7 +470,12 @@ impl Fetch<'_> {
                 only_looks: manner.only_looks,
             };
             match target.led.fetch(cluster, &target.partition, now, read) {
-                Ok(ShareFetched::Records { chain, acquired }) => {
+                Ok(ShareFetched::Records { chain, acquired, left_out }) => {
+                    match left_out {
+                        LeftOut::Nothing => {}
+                        LeftOut::NoRoom => looked.left_out_bytes += bytes_max.saturating_sub(chain.len()),
+                        LeftOut::LaterSegments => looked.has_later_segments = true,
+                    }
                     let records: i64 = acquired.iter().map(|batch| batch.last - batch.first + 1).sum();
                     acquirer.records_max -= records;
                     looked.records.push(Records { target: at, chain, acquired });

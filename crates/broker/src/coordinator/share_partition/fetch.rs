@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_log::{ColdRead, CommittedRead, ReadError, ReadPlan};
+use ottla_log::{ColdRead, CommittedRead, LeftOut, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_wire::Chain;
 use tokio::time::Instant;
@@ -36,8 +36,8 @@ pub(crate) struct ShareRead<'a> {
 /// The result of a read.
 #[derive(Debug)]
 pub(crate) enum ShareFetched {
-    /// Batches of the log, whole, and the records of them that were acquired.
-    Records { chain: Chain, acquired: Vec<Acquired> },
+    /// Batches of the log, whole, and the records of them that were acquired. A look reports what it has left out.
+    Records { chain: Chain, acquired: Vec<Acquired>, left_out: LeftOut },
     /// Nothing is available.
     Nothing,
     /// These batches must be checked first.
@@ -111,6 +111,8 @@ impl LedPartition {
             } else {
                 (found, Vec::new())
             };
+            let left_out =
+                if only_looks { log.left_out(offset, &found, end, is_first) } else { LeftOut::Nothing };
             drop(log);
             let wanted = window.last_wanted(acquirer, &limits);
             let spans = spans(&found.chain, &aborted, wanted, end).map_err(|error| {
@@ -122,14 +124,15 @@ impl LedPartition {
             }
             if only_looks {
                 let chain = found.chain;
-                return Ok(ShareFetched::Records { chain, acquired: Vec::new() });
+                return Ok(ShareFetched::Records { chain, acquired: Vec::new(), left_out });
             }
             let acquired = window.acquire(now, acquirer, &limits, offset, &spans);
             if let (Some(first), Some(last)) = (acquired.first(), acquired.last()) {
                 let begin = spans.iter().find(|span| span.last >= first.first).map_or(0, |span| span.begin);
                 let end = spans.iter().rev().find(|span| span.base <= last.last);
                 let end = end.map_or(found.chain.len(), |span| span.end);
-                return Ok(ShareFetched::Records { chain: part(&found.chain, begin, end), acquired });
+                let chain = part(&found.chain, begin, end);
+                return Ok(ShareFetched::Records { chain, acquired, left_out });
             }
             if window.next_fetch_offset() == offset {
                 break;
