@@ -21,7 +21,7 @@ use ottla_protocol::messages::delete_topics::DeleteTopicsRequest;
 use ottla_protocol::messages::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
-use ottla_wire::Seal;
+use ottla_wire::{Compression, Seal};
 
 use crate::common::{Heard, PATIENCE, Raw, batch, framed, metadata_of, produce_request};
 use crate::security;
@@ -459,6 +459,18 @@ fn a_client_above_its_share_of_the_processor_pauses() {
     while throttles(&broker, "request_percentage") == 0 {
         assert!(connection.is_served() && began.elapsed() < PATIENCE);
     }
+}
+
+/// The time of other threads did not count: the decompression of a produced batch, for instance.
+#[test]
+fn a_client_whose_requests_are_handled_on_other_threads_pauses() {
+    // It allows five milliseconds at once.
+    let (_broker, mut connection) = start_with_quota(&[("user", None)], "request_percentage", 0.5);
+    let seal = Seal { compression: Compression::Gzip, ..Seal::default() };
+    let records = batch(&[&vec![7; 32 << 20]], &seal);
+    let response = connection.ask(12, &produce_request("orders", 1, &records)).expect("an answer");
+    assert_eq!(response.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    assert!(response.throttle_time_ms > 0);
 }
 
 /// They were charged to `User:ANONYMOUS`: a stranger that did not log in made the logins of all clients pause.

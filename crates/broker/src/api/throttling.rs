@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::authorization::authorize_and_handle;
 use super::{Api, ConnectionContext, RequestContext};
 use crate::cluster::Refusal;
-use crate::quotas::{Quota, Throttled};
+use crate::quotas::{ChargedClient, Quota, QuotaUser, Throttled};
 
 impl ConnectionContext {
     /// No request of the connection is read for this time.
@@ -24,6 +24,12 @@ impl ConnectionContext {
     fn record(&self, quota: Quota, client_id: &str, value: f64) -> Duration {
         let (usage, quotas) = (&self.cluster.quota_use, &self.cluster.client_quotas);
         usage.record(quotas, quota, (&self.principal().name, client_id), value)
+    }
+}
+
+impl QuotaUser for ConnectionContext {
+    fn name(&self) -> &str {
+        &self.principal().name
     }
 }
 
@@ -131,6 +137,12 @@ impl Meter {
         })
     }
 
+    /// The client that work on other threads is charged to, if its time counts.
+    fn client(&self) -> Option<ChargedClient> {
+        let counts = self.connection.cluster.quota_use.has(Quota::Request);
+        counts.then(|| ChargedClient::new(self.connection.clone(), self.client_id.clone()))
+    }
+
     /// Counts what the request has used, and returns the pause of its client.
     fn charge(&mut self) -> Duration {
         self.is_charged = true;
@@ -174,7 +186,7 @@ pub(super) async fn handle_within_quotas<R: Api>(request: R, context: RequestCon
     // Boxed: requests without quotas do not need the memory of this path.
     Box::pin(async move {
         let work = pin!(authorize_and_handle(request, context));
-        let mut response = measured(work, &mut meter.busy).await;
+        let mut response = ChargedClient::handle(meter.client(), measured(work, &mut meter.busy)).await;
         let throttle = meter.charge();
         response.throttle(throttle);
         meter.connection.mute(throttle);

@@ -1,11 +1,15 @@
 //! Requests whose work blocks: it runs on other threads, and few of each kind run at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
 use crate::memory::{Charge, ClientHost, FairTurns};
+use crate::partition::Syncer;
+use crate::quotas::ChargedClient;
 
 /// DeleteRecords requests that run at a time: each occupies a thread while the disk writes.
 const DELETIONS_MAX: usize = 4;
@@ -82,9 +86,9 @@ impl Cluster {
         turn: Charge,
         list: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        let cluster = self.clone();
+        let list = self.charged(list);
         let work = move || {
-            let listed = list(&cluster);
+            let listed = list();
             drop(turn);
             listed
         };
@@ -190,20 +194,48 @@ impl Cluster {
         work: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> impl FnOnce() -> V + Send + 'static {
         let turn = turns.take(client).await;
-        let cluster = self.clone();
+        let work = self.charged(work);
         move || {
-            let done = work(&cluster);
+            let done = work();
             drop(turn);
             done
         }
     }
+
+    /// The processor time of the work counts for the quota of the client whose request this task handles: also if the client leaves
+    /// meanwhile. The time that the thread waits for a disk or for a processor does not.
+    fn charged<V, W>(self: &Arc<Self>, work: W) -> impl FnOnce() -> V + Send + 'static + use<V, W>
+    where
+        V: Send + 'static,
+        W: FnOnce(&Self) -> V + Send + 'static,
+    {
+        let client = match self.syncer {
+            Syncer::Thread => ChargedClient::of_this_task(),
+            // The request measures it itself.
+            Syncer::Inline(_) => None,
+        };
+        let cluster = self.clone();
+        move || {
+            let Some(client) = client else { return work(&cluster) };
+            let before = thread_time();
+            let done = work(&cluster);
+            let time = thread_time().saturating_sub(before);
+            cluster.quota_use.record_background(&cluster.client_quotas, &client, time);
+            done
+        }
+    }
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use ottla_log::storage::mem::MemStorage;
     use ottla_protocol::frame;
@@ -217,7 +249,6 @@ mod tests {
     use crate::clock::Clock;
     use crate::cluster::Seams;
     use crate::config::{BrokerConfig, STANDARD_AUTHORIZER};
-    use crate::partition::Syncer;
 
     /// Only a defect exhausts it.
     const PATIENCE: Duration = Duration::from_secs(30);

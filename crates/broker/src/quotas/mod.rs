@@ -4,9 +4,11 @@
 //! - `rate`: rates and token buckets.
 //! - `throttled`: the throttle time in responses.
 //! - `mute`: the pause of a connection.
+//! - `background`: the client that work on other threads is charged to.
 //!
 //! Rates are kept per quota: clients that share one share its rate. A broker without quotas reads one number per request.
 
+mod background;
 mod mute;
 mod rate;
 mod stored;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub(crate) use self::background::{ChargedClient, QuotaUser};
 pub(crate) use self::mute::Mute;
 use self::rate::{Rate, TokenBucket, Windows};
 pub(crate) use self::stored::{
@@ -288,6 +291,14 @@ impl QuotaUse {
         }
         self.count(quota, throttle);
         throttle
+    }
+
+    /// Counts processor time of another thread. The response of the request has the pause.
+    pub(crate) fn record_background(&self, quotas: &ClientQuotas, client: &ChargedClient, time: Duration) {
+        let (user, client_id) = client.names();
+        if let Some(limit) = self.limit(quotas, Quota::Request, user, client_id) {
+            limit.record(self.windows(Quota::Request), Instant::now(), time.as_secs_f64() * 100.0);
+        }
     }
 
     fn count(&self, quota: Quota, throttle: Duration) {
