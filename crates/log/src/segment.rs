@@ -42,6 +42,8 @@ pub(crate) struct Segment {
     pub(crate) created_ms: i64,
     /// Timestamp of the first batch, from which `segment.ms` counts.
     pub(crate) first_timestamp: Option<i64>,
+    /// `true` once its first batches were read for that timestamp: they may have none.
+    pub(crate) is_first_read: bool,
     /// `None` until an old segment was looked at.
     pub(crate) largest: Option<Largest>,
     /// `true` if `largest` is only that of an empty time index. No checksum covers the index: it may have lost its entries.
@@ -117,6 +119,7 @@ impl Segment {
             size,
             created_ms: now_ms,
             first_timestamp: None,
+            is_first_read: false,
             largest: None,
             is_largest_unread: false,
             newest: None,
@@ -126,6 +129,11 @@ impl Segment {
             verified: Arc::new(Verified::nothing_of(size)),
             used: 0,
         }
+    }
+
+    /// Returns `true` if its first batches must be read for their timestamp.
+    pub(crate) fn lacks_first_timestamp(&self) -> bool {
+        self.first_timestamp.is_none() && !self.is_first_read && self.size > 0
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -499,7 +507,7 @@ impl IndexBuilder {
         if header.max_timestamp > self.largest.timestamp && header.record_count > 0 {
             self.largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
         }
-        if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
+        if self.first_timestamp.is_none() && header.max_timestamp >= 0 && header.record_count > 0 {
             self.first_timestamp = Some(header.max_timestamp);
         }
         if self.bytes_since_index > u64::from(self.interval) {

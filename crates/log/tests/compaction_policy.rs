@@ -88,6 +88,47 @@ fn records_without_timestamps_wait_for_the_minimum_lag() {
     assert_eq!(log.cleanable(0, i64::MAX, NOW + 1000).expect("looked").end, 3);
 }
 
+/// Only the first batch of the first dirty segment counted: one that was ahead of the clock, or without a timestamp, delayed all others.
+#[test]
+fn the_oldest_of_the_dirty_segments_decides_whether_they_are_overdue() {
+    let lag = LogConfig { max_compaction_lag_ms: 5000, ..config() };
+    for first in [NOW + 3_000_000, -1] {
+        let disk = MemStorage::new();
+        let (mut log, _) = open(&disk, &lag);
+        for timestamp in [first, NOW] {
+            append(&mut log, &[record(1, "x").timed(timestamp)]);
+            roll(&mut log);
+        }
+        assert_eq!(overdue(&mut log), [false, true]);
+        log.close().expect("closed");
+        let (mut log, _) = open(&disk, &lag);
+        assert_eq!(overdue(&mut log), [false, true], "after a restart");
+        while log.load_next_dirty(0).expect("loaded") {}
+        assert_eq!(overdue(&mut log), [false, true], "from memory");
+    }
+}
+
+/// After a restart, a segment whose first batch has no timestamp had none.
+#[test]
+fn a_batch_without_a_timestamp_does_not_hide_that_of_the_next() {
+    let lag = LogConfig { max_compaction_lag_ms: 5000, ..config() };
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &lag);
+    for timestamp in [-1, NOW] {
+        append(&mut log, &[record(1, "x").timed(timestamp)]);
+    }
+    roll(&mut log);
+    log.close().expect("closed");
+    let (mut log, _) = open(&disk, &lag);
+    while log.load_next_dirty(0).expect("loaded") {}
+    assert_eq!(overdue(&mut log), [false, true]);
+}
+
+/// Returns `true` for each of 5,000 and 5,001 ms after the records if the log is overdue then.
+fn overdue(log: &mut Log) -> [bool; 2] {
+    [5000, 5001].map(|after| log.cleanable(0, i64::MAX, NOW + after).expect("looked").is_overdue)
+}
+
 /// Such a batch ended each compaction of its log as damage, with more and more segments behind it.
 #[test]
 fn a_batch_that_is_too_large_to_be_decompressed_stays() {

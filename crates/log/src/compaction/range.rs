@@ -18,6 +18,8 @@ use crate::segment_name::{LOG_SUFFIX, file_name};
 /// The parts of the memory for keys that bits of offsets and runs of batches may take: there are then bits for 8 times as
 /// many offsets as there is room for keys.
 const HELPERS_PART: usize = 30;
+/// The first batches of a segment that are read until one has a timestamp.
+const FIRST_BATCHES_MAX: usize = 100;
 
 /// The clean and the dirty part of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,11 +63,8 @@ impl Log {
             first.is_some_and(|first| now_ms.saturating_sub(first) > max_lag_ms) && max_lag_ms < i64::MAX
         };
         if max_lag_ms < i64::MAX {
-            let (last, base_offset) = (self.segments.len() - 1, self.active().base_offset);
-            let first = self.first_timestamp_of(last).map_err(|source| {
-                self.failed(&format!("read {}", file_name(base_offset, LOG_SUFFIX)), source)
-            })?;
-            if is_overdue(first) {
+            let last = self.segments.len() - 1;
+            if is_overdue(self.first_timestamp_of(last)?) {
                 self.roll(now_ms)?;
             }
         }
@@ -79,7 +78,7 @@ impl Log {
             is_overdue: false,
         };
         for number in 0..self.segments.len() - 1 {
-            let Segment { base_offset, end_offset, size, .. } = self.segments[number];
+            let Segment { end_offset, size, .. } = self.segments[number];
             let is_dirty = end_offset > first_dirty;
             if end_offset > stable_end || (is_dirty && self.is_young(number, now_ms)?) {
                 break;
@@ -89,29 +88,33 @@ impl Log {
                 cleanable.clean_bytes += size;
                 continue;
             }
-            if cleanable.dirty_bytes == 0 && max_lag_ms < i64::MAX {
-                let first = self.first_timestamp_of(number).map_err(|source| {
-                    self.failed(&format!("read {}", file_name(base_offset, LOG_SUFFIX)), source)
-                })?;
-                cleanable.is_overdue = is_overdue(first);
+            // As in Kafka, the oldest of all counts. Once one is overdue, the others need not be read.
+            if max_lag_ms < i64::MAX && !cleanable.is_overdue {
+                cleanable.is_overdue = is_overdue(self.first_timestamp_of(number)?);
             }
             cleanable.dirty_bytes += size;
         }
         Ok(cleanable)
     }
 
-    /// Loads the largest timestamp of a closed segment above the cleaner point, if [`Log::cleanable`] needs it and it is not known.
-    /// Returns `false` if all are known. Other callers use the log between two of these calls.
+    /// Loads the largest and the first timestamp of a closed segment above the cleaner point, if [`Log::cleanable`] needs them and they
+    /// are not known. Returns `false` if all are known. Other callers use the log between two of these calls.
     pub fn load_next_dirty(&mut self, first_dirty: i64) -> Result<bool, LogError> {
         self.check_online()?;
-        if self.config.min_compaction_lag_ms <= 0 {
-            return Ok(false);
-        }
+        let needs_largest = self.config.min_compaction_lag_ms > 0;
+        let needs_first = self.config.max_compaction_lag_ms < i64::MAX;
+        let lacks_largest = |segment: &Segment| needs_largest && segment.largest.is_none();
+        let lacks_first = |segment: &Segment| needs_first && segment.lacks_first_timestamp();
+        let is_unknown = |segment: &Segment| {
+            segment.end_offset > first_dirty && (lacks_largest(segment) || lacks_first(segment))
+        };
         let closed = &self.segments[..self.segments.len() - 1];
-        let unknown = |segment: &Segment| segment.end_offset > first_dirty && segment.largest.is_none();
-        let Some(number) = closed.iter().position(unknown) else { return Ok(false) };
+        let Some(number) = closed.iter().position(is_unknown) else { return Ok(false) };
         self.open_segment(number).map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
-        Ok(self.segments[number].largest.is_some())
+        if lacks_first(&self.segments[number]) {
+            self.first_timestamp_of(number)?;
+        }
+        Ok(!lacks_largest(&self.segments[number]))
     }
 
     /// Begins a compaction. Its passes read closed segments without the log.
@@ -209,16 +212,34 @@ impl Log {
         Ok(largest > now_ms.saturating_sub(min_lag_ms))
     }
 
-    /// Returns the timestamp of the first batch of a segment.
-    fn first_timestamp_of(&mut self, number: usize) -> io::Result<Option<i64>> {
-        if self.segments[number].first_timestamp.is_none() && self.segments[number].size > 0 {
-            self.open_segment(number).map_err(|(error, _)| error)?;
+    /// Returns the first timestamp of a segment: as in Kafka, 0 is none. Batches without records have the time of those that were removed.
+    fn first_timestamp_of(&mut self, number: usize) -> Result<Option<i64>, LogError> {
+        if self.segments[number].lacks_first_timestamp() {
+            self.open_segment(number)
+                .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+            let first = read_first_timestamp(&self.segments[number]).map_err(|source| {
+                let file = file_name(self.segments[number].base_offset, LOG_SUFFIX);
+                self.failed(&format!("read {file}"), source)
+            })?;
             let segment = &mut self.segments[number];
-            let log = segment.log().clone();
-            if let Ok(header) = Window::new(&*log, segment.size, LOOKUP_CHUNK_BYTES).header(0)? {
-                segment.first_timestamp = Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0);
-            }
+            (segment.first_timestamp, segment.is_first_read) = (first, true);
         }
-        Ok(self.segments[number].first_timestamp)
+        Ok(self.segments[number].first_timestamp.filter(|timestamp| *timestamp > 0))
     }
+}
+
+/// Reads the timestamp of the first batch that has records and a timestamp.
+fn read_first_timestamp(segment: &Segment) -> io::Result<Option<i64>> {
+    let log = segment.log().clone();
+    let mut window = Window::new(&*log, segment.size, LOOKUP_CHUNK_BYTES);
+    let mut position = 0;
+    for _ in 0..FIRST_BATCHES_MAX {
+        // The end of the segment, or damage.
+        let Ok(header) = window.header(position)? else { break };
+        if header.record_count > 0 && header.max_timestamp >= 0 {
+            return Ok(Some(header.max_timestamp));
+        }
+        position += header.total_bytes() as u64;
+    }
+    Ok(None)
 }
