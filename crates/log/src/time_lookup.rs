@@ -41,11 +41,11 @@ pub struct TimeLookup {
 /// The next step of a lookup by time: see [`Log::plan_time_lookup`].
 #[derive(Debug)]
 pub enum TimeLookupStep {
-    /// A segment may have the record. Without it there, plan again after the segment.
+    /// A segment may have the record. Without it there, plan again from [`TimeLookup::end_offset`] on.
     Search(TimeLookup),
     /// The timestamps of a segment have to be read. Report them with [`Log::note_newest`], and plan the same step again.
     Read(TimestampRead),
-    /// The timestamps of this segment were loaded, and all are older. Plan again after it.
+    /// The timestamps of the segment that ends at this offset were loaded, and all are older. Plan again from there on.
     Passed(i64),
     /// There is no such record.
     Done,
@@ -65,22 +65,22 @@ pub fn find_by_time<L: DerefMut<Target = Log>>(
     timestamp: i64,
     mut lock: impl FnMut() -> L,
 ) -> Result<Option<TimestampOffset>, ReadError> {
-    let mut after = None;
+    let mut searched = 0;
     loop {
         // The lock is released at the end of the statement.
-        let step = lock().plan_time_lookup(timestamp, after)?;
+        let step = lock().plan_time_lookup(timestamp, searched)?;
         match step {
             TimeLookupStep::Search(lookup) => {
                 if let Some(found) = lookup.run()? {
                     return Ok(Some(found));
                 }
-                after = Some(lookup.segment());
+                searched = lookup.end_offset();
             }
             TimeLookupStep::Read(read) => {
                 let read = read.run();
                 lock().note_read(read)?;
             }
-            TimeLookupStep::Passed(segment) => after = Some(segment),
+            TimeLookupStep::Passed(end_offset) => searched = end_offset,
             TimeLookupStep::Done => return Ok(None),
         }
     }
@@ -115,9 +115,9 @@ pub fn find_newest<L: DerefMut<Target = Log>>(
 }
 
 impl TimeLookup {
-    /// The segment in which it searches, for [`Log::plan_time_lookup`].
-    pub fn segment(&self) -> i64 {
-        self.view.base_offset
+    /// The end of the segment in which it searches, for [`Log::plan_time_lookup`].
+    pub fn end_offset(&self) -> i64 {
+        self.view.end_offset
     }
 
     /// Returns the first record of the segment whose timestamp is the wanted one or later. Reads and decompresses batches.
@@ -285,20 +285,18 @@ impl Log {
         }
         let segment = &self.segments[number];
         let is_unknown = has_unknown_timestamps(segment);
-        Ok(if is_unknown { TimeLookupStep::Done } else { TimeLookupStep::Passed(segment.base_offset) })
+        Ok(if is_unknown { TimeLookupStep::Done } else { TimeLookupStep::Passed(segment.end_offset) })
     }
 
-    /// The next step of the search for a record with this timestamp or a later one, after the segment `after`. Loads the timestamps
+    /// The next step of the search for a record with this timestamp or a later one, from the offset `searched` on. Loads the timestamps
     /// of one segment at most.
-    pub fn plan_time_lookup(
-        &mut self,
-        timestamp: i64,
-        after: Option<i64>,
-    ) -> Result<TimeLookupStep, ReadError> {
+    ///
+    /// An offset, not a segment, says what was searched: a compaction can merge the segment with later ones meanwhile.
+    pub fn plan_time_lookup(&mut self, timestamp: i64, searched: i64) -> Result<TimeLookupStep, ReadError> {
         self.check_readable()?;
         for number in 0..self.segments.len() {
-            let base_offset = self.segments[number].base_offset;
-            if after.is_some_and(|after| base_offset <= after) {
+            let end_offset = self.segments[number].end_offset;
+            if end_offset <= searched {
                 continue;
             }
             let was_unknown = has_unknown_timestamps(&self.segments[number]);
@@ -308,11 +306,11 @@ impl Log {
             };
             if newest < timestamp {
                 if was_unknown {
-                    return Ok(TimeLookupStep::Passed(base_offset));
+                    return Ok(TimeLookupStep::Passed(end_offset));
                 }
                 continue;
             }
-            return Ok(TimeLookupStep::Search(self.time_lookup(number, timestamp)?));
+            return Ok(TimeLookupStep::Search(self.time_lookup(number, timestamp, searched)?));
         }
         Ok(TimeLookupStep::Done)
     }
@@ -320,16 +318,16 @@ impl Log {
     /// Returns the first segment, which alone can have deleted records, and the largest timestamp of the others.
     fn first_and_others(&mut self) -> Result<(TimeLookup, Option<i64>), ReadError> {
         let others = self.newest_from(1)?;
-        Ok((self.time_lookup(0, 0)?, others))
+        Ok((self.time_lookup(0, 0, 0)?, others))
     }
 
-    fn time_lookup(&mut self, number: usize, timestamp: i64) -> Result<TimeLookup, ReadError> {
+    fn time_lookup(&mut self, number: usize, timestamp: i64, from: i64) -> Result<TimeLookup, ReadError> {
         let base_offset = self.segments[number].base_offset;
         self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
         Ok(TimeLookup {
             dir: self.dir.clone(),
             view: self.segments[number].view(&self.bad),
-            from: self.start_offset,
+            from: self.start_offset.max(from),
             timestamp,
             decompressed_bytes_max: self.config.decompressed_bytes_max,
         })

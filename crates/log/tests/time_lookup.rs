@@ -1,16 +1,17 @@
 //! The first lookups after a start: the indexes of all segments are unread. Each step reads those of one segment, so that others use
 //! the log between two steps.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ottla_log::storage::mem::{MemStorage, OpKind};
-use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep};
+use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep, find_by_time};
 use ottla_wire::Compression;
 
 use crate::common::{DIR, NOW, batch, compressed, count_segment_reads, log_files, open, small};
-use crate::keyed::{append, record};
+use crate::keyed::{append, compact, record};
 
 const RECORDS: i64 = 60;
 
@@ -56,13 +57,13 @@ fn started(config: &LogConfig) -> (Log, Reads, usize) {
 #[test]
 fn a_step_of_a_lookup_by_time_reads_one_segment() {
     let (mut log, reads, segments) = started(&small());
-    let (mut after, mut passed) = (None, 0);
+    let (mut searched, mut passed) = (0, 0);
     let last = loop {
-        let step = log.plan_time_lookup(NOW + RECORDS - 1, after).expect("read");
-        assert!(reads.take() <= 1, "after {after:?}");
+        let step = log.plan_time_lookup(NOW + RECORDS - 1, searched).expect("read");
+        assert!(reads.take() <= 1, "from {searched} on");
         match step {
             TimeLookupStep::Search(lookup) => break lookup.run().expect("read").expect("found"),
-            TimeLookupStep::Passed(segment) => after = Some(segment),
+            TimeLookupStep::Passed(end_offset) => searched = end_offset,
             TimeLookupStep::Read(_) => panic!("the time indexes have entries"),
             TimeLookupStep::Done => panic!("the last record has this timestamp"),
         }
@@ -71,7 +72,7 @@ fn a_step_of_a_lookup_by_time_reads_one_segment() {
     assert_eq!((last.offset, passed), (RECORDS - 1, segments - 1));
     reads.take();
     // All are known now.
-    let step = log.plan_time_lookup(NOW + RECORDS, None).expect("known");
+    let step = log.plan_time_lookup(NOW + RECORDS, 0).expect("known");
     assert!(matches!(step, TimeLookupStep::Done) && reads.take() == 0);
     assert_eq!(log.offset_for_timestamp(NOW + 7).expect("read").expect("found").offset, 7);
 }
@@ -103,6 +104,33 @@ fn the_ages_of_dirty_segments_are_loaded_one_at_a_time() {
     assert!(!log.load_next_dirty(RECORDS).expect("nothing is dirty"));
 }
 
+/// The merged segment has the base offset of one that was searched: it was skipped with all its other records.
+#[test]
+fn a_compaction_between_two_steps_hides_no_record() {
+    let config = LogConfig { compact: true, ..LogConfig::default() };
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..6 {
+        append(&mut log, &[record(1, "x").timed(NOW + n)]);
+        log.roll(NOW).expect("rolled");
+    }
+    append(&mut log, &[record(2, "active")]);
+    log.close().expect("closed");
+    let (log, _) = open(&disk, &config);
+    let (log, mut steps) = (RefCell::new(log), 0);
+    let found = find_by_time(NOW + 5, || {
+        let mut log = log.borrow_mut();
+        steps += 1;
+        if steps == 3 {
+            compact(&mut log, 0);
+            assert_eq!(log.segment_count(), 2, "one has all that were closed");
+        }
+        log
+    });
+    assert_eq!(found.expect("read").map(|found| found.offset), Some(5));
+    assert_eq!(steps, 3, "two segments were passed before");
+}
+
 /// Lookups by time opened the files of a log that was offline. They found records that reads refused, or a missing file.
 #[test]
 fn lookups_by_time_in_a_log_that_is_offline_fail_with_its_reason() {
@@ -112,7 +140,7 @@ fn lookups_by_time_in_a_log_that_is_offline_fail_with_its_reason() {
     let disk = Arc::new(MemStorage::new());
     let unavailable = Log::unavailable(disk, DIR, small(), "it was lost".into());
     for mut log in [closed, unavailable] {
-        let planned = log.plan_time_lookup(NOW, None).map(drop);
+        let planned = log.plan_time_lookup(NOW, 0).map(drop);
         let loaded = log.load_next_timestamps().map(drop);
         let newest = log.newest_timestamp().map(drop);
         for result in [planned, loaded, newest, log.max_timestamp().map(drop)] {
@@ -144,17 +172,17 @@ fn segments_without_timestamps_are_read_without_the_log() {
         // The active segment is confirmed when it is opened.
         log.append(NOW, batch(-1, &[b"last"]), AppendOptions::default()).expect("appended");
         let reads = count_segment_reads(&disk);
-        let (mut after, mut segments) = (None, 0);
+        let (mut searched, mut segments) = (0, 0);
         loop {
-            let step = if newest { log.load_next_timestamps() } else { log.plan_time_lookup(0, after) };
-            assert_eq!(reads.swap(0, Ordering::Relaxed), 0, "after {after:?}");
+            let step = if newest { log.load_next_timestamps() } else { log.plan_time_lookup(0, searched) };
+            assert_eq!(reads.swap(0, Ordering::Relaxed), 0, "from {searched} on");
             match step.expect("planned") {
                 TimeLookupStep::Read(read) => {
                     segments += 1;
                     log.note_newest(read.run()).expect("read");
                     assert!(reads.swap(0, Ordering::Relaxed) > 0);
                 }
-                TimeLookupStep::Passed(segment) => after = Some(segment),
+                TimeLookupStep::Passed(end_offset) => searched = end_offset,
                 TimeLookupStep::Search(_) => panic!("no record has a timestamp"),
                 TimeLookupStep::Done => break,
             }
