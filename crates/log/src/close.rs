@@ -18,9 +18,9 @@ impl Log {
     pub fn shut(&mut self) -> Result<(), LogError> {
         self.check_online()?;
         self.tail.close();
-        if !self.marked_clean
-            && let Err(source) = self.close_files()
-        {
+        if self.marked_clean {
+            self.renew_snapshot();
+        } else if let Err(source) = self.close_files() {
             // Half of it was done, and readers were sent away: an append would have neither a sync nor a reader.
             let _ = self.go_offline(format!("closing it failed: {source}"));
             return Err(self.failed("close", source));
@@ -28,6 +28,18 @@ impl Log {
         self.pause_files();
         self.offline = Some("it was closed".into());
         Ok(())
+    }
+
+    /// Writes the producers of a log without appends since its last close again, if they have aged: those that have expired must not come
+    /// back, and the others must not be younger.
+    fn renew_snapshot(&mut self) {
+        if !self.producers.is_snapshot_stale(self.config.producer_expiration_ms) {
+            return;
+        }
+        if let Err(error) = self.write_snapshot(self.end_offset(), false) {
+            // An older snapshot and the batches since say the same, but for the ages.
+            tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");
+        }
     }
 
     fn close_files(&mut self) -> io::Result<()> {

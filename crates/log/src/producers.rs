@@ -21,7 +21,9 @@ const CHECKED_FROM: usize = 6;
 const KAFKA_ENTRY_BYTES: usize = 46;
 /// Marks the section with the windows.
 const WINDOWS_MAGIC: [u8; 4] = *b"OTWN";
-const WINDOWS_VERSION: i16 = 1;
+const WINDOWS_VERSION: i16 = 2;
+/// The version of the windows without the time.
+const WINDOWS_WITHOUT_CLOCK: i16 = 1;
 const WINDOW_BATCH_BYTES: usize = 32;
 /// Marks the section with the sizes of the transaction indexes, which is missing if there are none.
 const INDEXES_MAGIC: [u8; 4] = *b"OTTX";
@@ -217,6 +219,8 @@ pub(crate) struct Producers {
     open: BTreeMap<i64, i64>,
     /// The wall clock when it was last looked at.
     clock_ms: Option<i64>,
+    /// The wall clock of the snapshot from which they were loaded, if it has producers.
+    snapshot_ms: Option<i64>,
     /// The base offsets of segments with transaction indexes and their entries, as the snapshot has them: a missing index
     /// file would not be noticed otherwise.
     pub(crate) indexes: Vec<(i64, u64)>,
@@ -310,9 +314,8 @@ impl Producers {
 
     #[cold]
     fn shift_ages(&mut self, last: Option<i64>, now_ms: i64, expiration_ms: i64) {
-        // A log that was just opened knows the last time from its producers.
-        let newest = || self.map.values().map(|producer| producer.seen_ms).max();
-        let Some(last) = last.or_else(newest) else { return };
+        // Snapshots of Kafka and of earlier versions have the times of the producers alone.
+        let Some(last) = last.or_else(|| self.newest_ms()) else { return };
         let step = now_ms.saturating_sub(last);
         if (0..(expiration_ms / 2).max(1)).contains(&step) {
             return;
@@ -324,6 +327,16 @@ impl Producers {
         for producer in self.map.values_mut() {
             producer.seen_ms = producer.seen_ms.saturating_add(step);
         }
+    }
+
+    fn newest_ms(&self) -> Option<i64> {
+        self.map.values().map(|producer| producer.seen_ms).max()
+    }
+
+    /// Returns `true` if the snapshot is so old that its producers would be younger after the next start.
+    pub(crate) fn is_snapshot_stale(&self, expiration_ms: i64) -> bool {
+        let times = self.snapshot_ms.zip(self.clock_ms);
+        times.is_some_and(|(snapshot, clock)| clock.saturating_sub(snapshot) >= expiration_ms / 8)
     }
 
     /// Forgets producers without an open transaction that were not heard of for `expiration_ms`.
@@ -390,6 +403,7 @@ impl Producers {
         }
         out.extend(WINDOWS_MAGIC);
         out.extend(WINDOWS_VERSION.to_be_bytes());
+        out.extend(self.clock_ms.unwrap_or(-1).to_be_bytes());
         for (_, producer) in &all {
             out.extend(producer.seen_ms.to_be_bytes());
             out.push(producer.len);
@@ -462,11 +476,9 @@ impl Producers {
             map.insert(id, producer);
         }
         if input.rest.is_empty() {
-            return Some(Self { map, open, ..Self::default() });
+            return Some(Self { map, open, ..Self::default() }.loaded());
         }
-        if input.take(4)? != WINDOWS_MAGIC || input.i16()? != WINDOWS_VERSION {
-            return None;
-        }
+        let clock_ms = Some(input.clock_of_windows()?).filter(|clock| *clock >= 0);
         for id in ids {
             let producer = map.get_mut(&id)?;
             producer.seen_ms = input.i64()?;
@@ -489,7 +501,13 @@ impl Producers {
                 }
             }
         }
-        Some(Self { map, open, clock_ms: None, indexes: input.indexes() })
+        Some(Self { map, open, clock_ms, snapshot_ms: None, indexes: input.indexes() }.loaded())
+    }
+
+    fn loaded(mut self) -> Self {
+        let newest_ms = self.newest_ms();
+        self.snapshot_ms = newest_ms.map(|newest| self.clock_ms.unwrap_or(newest));
+        self
     }
 }
 
@@ -507,6 +525,18 @@ impl<'a> Input<'a> {
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
+    }
+
+    /// The wall clock at the start of the section with the windows, or -1; `None` if the version of the section is not known.
+    fn clock_of_windows(&mut self) -> Option<i64> {
+        if self.take(4)? != WINDOWS_MAGIC {
+            return None;
+        }
+        match self.i16()? {
+            WINDOWS_VERSION => self.i64(),
+            WINDOWS_WITHOUT_CLOCK => Some(-1),
+            _ => None,
+        }
     }
 
     /// The sizes of the transaction indexes. A section that is not known has none.

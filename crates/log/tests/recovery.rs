@@ -371,3 +371,27 @@ fn a_snapshot_from_before_the_deleted_records_is_not_used() {
     let (mut log, _) = open(&disk, &config);
     log.append(NOW, produced(7, 0, 3, 1), AppendOptions::default()).expect("it is the next one");
 }
+
+/// The time of the last batch was the last one that a start knew: with a broker that was stopped each night, producers never expired.
+#[test]
+fn producers_are_idle_across_restarts() {
+    let (disk, config) = (MemStorage::new(), LogConfig::default());
+    let at = |hour: i64| NOW + hour * 3_600_000;
+    let open_at = |hour| {
+        let opened = Log::open(std::sync::Arc::new(disk.clone()), DIR, config.clone(), at(hour));
+        opened.expect("opened").0
+    };
+    let idle =
+        |log: &mut Log, from: i64, to: i64| (from..=to).for_each(|hour| log.expire_producers(at(hour)));
+    let mut log = open_at(0);
+    log.append(NOW, produced(7, 0, 0, 1), AppendOptions::default()).expect("appended");
+    idle(&mut log, 1, 20);
+    log.close().expect("closed");
+    let mut log = open_at(21);
+    assert_eq!(log.producers().len(), 1);
+    idle(&mut log, 22, 25);
+    assert!(log.producers().is_empty());
+    log.close().expect("closed");
+    // Nothing was appended since the first close.
+    assert!(open_at(40).producers().is_empty(), "it does not come back");
+}

@@ -87,8 +87,8 @@ fn a_snapshot_with_impossible_numbers_is_refused() {
     let mut all = Producers::default();
     all.note(&header(7, 0, 5, 3), 100, 0, 16);
     let sound = all.encode();
-    // The windows follow one entry of Kafka's: magic, version, time, length, and the batch.
-    let batch_at = 10 + KAFKA_ENTRY_BYTES + 4 + 2 + 8 + 1;
+    // The windows follow one entry of Kafka's: magic, version, time, time of the producer, length, and the batch.
+    let batch_at = 10 + KAFKA_ENTRY_BYTES + 4 + 2 + 8 + 8 + 1;
     let kafka_at = 10;
     for (at, number) in [
         (batch_at, &(-1_i32).to_be_bytes()[..]),
@@ -142,4 +142,39 @@ fn a_clock_that_jumps_forgets_no_producer() {
         loaded.expire(now + 5 * day + hours * hour, day);
     }
     assert_eq!(loaded.len(), 0);
+}
+
+/// After a night without the broker, the last known time was that of the last batch: the ages of idle producers began again.
+#[test]
+fn a_snapshot_has_the_time_up_to_which_its_producers_were_idle() {
+    let (hour, day) = (3_600_000, 24 * 3_600_000);
+    let start = 1_700_000_000_000;
+    let mut all = Producers::default();
+    all.note(&header(7, 0, 0, 1), 0, start, 16);
+    for hours in 0..=20 {
+        all.expire(start + hours * hour, day);
+    }
+    let bytes = all.encode();
+    let mut loaded = Producers::decode(&bytes).expect("a snapshot");
+    assert!(!loaded.is_snapshot_stale(day));
+    for (hours, left) in [(21, 1), (22, 1), (23, 1), (24, 0)] {
+        loaded.expire(start + hours * hour, day);
+        assert_eq!(loaded.len(), left, "after {hours} hours");
+    }
+    assert!(loaded.is_snapshot_stale(day));
+
+    // A snapshot of the version before: the times of the producers count.
+    let version_at = 10 + KAFKA_ENTRY_BYTES + 4;
+    let mut older = [&bytes[..version_at], &1_i16.to_be_bytes(), &bytes[version_at + 10..]].concat();
+    let crc = ottla_wire::crc::crc32c(&older[CHECKED_FROM..]);
+    older[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
+    let mut loaded = Producers::decode(&older).expect("a snapshot");
+    assert_eq!(loaded, all);
+    loaded.expire(start + 21 * hour, day);
+    assert!(loaded.len() == 1 && loaded.is_snapshot_stale(day));
+    let mut unknown = older.clone();
+    unknown[version_at..version_at + 2].copy_from_slice(&3_i16.to_be_bytes());
+    let crc = ottla_wire::crc::crc32c(&unknown[CHECKED_FROM..]);
+    unknown[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
+    assert_eq!(Producers::decode(&unknown), None);
 }
