@@ -112,8 +112,9 @@ pub(crate) async fn check_in_steps(
         (log.dir().to_owned(), log.config().clone())
     };
     let mut check = BatchesCheck::new(dir, config, now_ms, batches, options);
-    let _memory = cluster.decoder_memory.charge(client, check.memory_bytes()).await;
+    let mut memory = cluster.decoder_memory.charge(client, check.memory_bytes()).await;
     loop {
+        // A step owns the memory: it uses it until it ends, even if the connection is closed before.
         let step = move |_: &Cluster| {
             let mut has_more = true;
             for _ in 0..PARTS_OF_STEP {
@@ -123,13 +124,13 @@ pub(crate) async fn check_in_steps(
                 }
                 pause();
             }
-            Ok((check, has_more))
+            Ok((check, memory, has_more))
         };
-        let (next, has_more) = cluster.run_check(client, step).await?;
+        let (next, kept, has_more) = cluster.run_check(client, step).await?;
         if !has_more {
             let records_bytes_max = next.records_bytes_max();
             return Ok(SoundBatches { batches: next.finish(), records_bytes_max });
         }
-        check = next;
+        (check, memory) = (next, kept);
     }
 }

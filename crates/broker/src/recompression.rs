@@ -34,8 +34,13 @@ pub(crate) async fn check_and_recompress(
     };
     // A change of the setting may have come in between.
     let Some(codec) = config.compression else { return Ok(checked.batches) };
-    let _memory = cluster.decoder_memory.charge(client, COPIES * checked.records_bytes_max).await;
-    let work = move |_: &Cluster| recompress_all(&dir, &config, codec, &checked.batches);
+    let memory = cluster.decoder_memory.charge(client, COPIES * checked.records_bytes_max).await;
+    // The work owns the memory, even if the connection is closed before it ends.
+    let work = move |_: &Cluster| {
+        let recompressed = recompress_all(&dir, &config, codec, &checked.batches);
+        drop(memory);
+        recompressed
+    };
     cluster.run_check(client, work).await
 }
 

@@ -140,8 +140,8 @@ impl Cluster {
         read: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.pushes, client, read).await;
-        let _memory = self.decoder_memory.charge(client, memory_bytes).await;
-        self.run_in_background(run).await
+        let memory = self.decoder_memory.charge(client, memory_bytes).await;
+        self.run_in_background(with_memory(memory, run)).await
     }
 
     /// Builds a batch of dead letters, on a background thread. The memory is taken after the turn: those who wait have none.
@@ -151,8 +151,8 @@ impl Cluster {
         build: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         let run = self.after_turn(&self.turns.dead_letters, ClientHost::LOCAL, build).await;
-        let _memory = self.decoder_memory.charge(ClientHost::LOCAL, memory_bytes).await;
-        self.run_in_background(run).await
+        let memory = self.decoder_memory.charge(ClientHost::LOCAL, memory_bytes).await;
+        self.run_in_background(with_memory(memory, run)).await
     }
 
     /// Runs one step of checking batches, on a background thread.
@@ -223,6 +223,19 @@ impl Cluster {
             cluster.quota_use.record_background(&cluster.client_quotas, &client, time);
             done
         }
+    }
+}
+
+/// The work owns its memory, as it owns its turn.
+fn with_memory<V, W>(memory: Charge, work: W) -> impl FnOnce() -> V + Send + 'static + use<V, W>
+where
+    V: Send + 'static,
+    W: FnOnce() -> V + Send + 'static,
+{
+    move || {
+        let done = work();
+        drop(memory);
+        done
     }
 }
 
@@ -353,6 +366,31 @@ mod tests {
         drop(turn);
         assert_eq!(timeout(PATIENCE, waits).await, Ok(1 << 20));
         assert_eq!(cluster.decoder_memory.used_bytes(), 0);
+    }
+
+    /// The memory was returned with the request. Others took it while the push was still read.
+    #[tokio::test]
+    async fn a_push_has_its_memory_until_it_is_read() {
+        let cluster = cluster();
+        let (hold, held) = mpsc::channel::<()>();
+        let (started, start) = tokio::sync::oneshot::channel();
+        let read = move |_: &Cluster| {
+            started.send(()).expect("awaited");
+            held.recv().unwrap_or_default();
+        };
+        let of_task = cluster.clone();
+        let request = tokio::spawn(async move { of_task.run_push(host(1), 1 << 20, read).await });
+        timeout(PATIENCE, start).await.expect("in time").expect("it is read");
+        request.abort();
+        assert!(request.await.is_err(), "the request is gone");
+        assert_eq!(cluster.decoder_memory.used_bytes(), 1 << 20);
+        drop(hold);
+        let returned = async {
+            while cluster.decoder_memory.used_bytes() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, returned).await.expect("it is returned");
     }
 
     /// A broker that was stopped released its directory while a thread still changed topics or deleted records there.
