@@ -7,10 +7,10 @@ use ottla_wire::compress::compress;
 use crate::input::{Input, push_part};
 
 /// A JWKS with the key of `TOKEN`, and one with an RSA key.
-const JWKS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1","alg":"ES256","use":"sig","x":"MhCxzFpWYQzdR38CH0LRVhs-Je-7jS_r88dOh03FKaI","y":"MjbBgjJUQH4iY0KUO6iymJuA4h0a4T3cFoWGe20fy2s"}]}"#;
+const JWKS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1","alg":"ES256","use":"sig","x":"SEU2IZSTFdU3WZDRh51WzcymPHitU8uBaL07IM6PKYQ","y":"agIH0RDdJUARnEfcJ6qjs_sAXy-GC7S9O34CWT0m590"}]}"#;
 const RSA_JWKS: &str = r#"{"keys":[{"kty":"RSA","kid":"2","n":"xdOAAx3NjDEeesmKhgAb89LM3hsuFikW3MhH_LgrLuGQpoYUqJF6gQ34540qBa7Y_omqz_5qi6D74TF0RvyObg427vd3jK8NBEtSGHGg4B4zFi0UFjYWWPO54bSLkprtxbtUwGxSYt4JSfr-goqCd89c6CG7kMWyL-qt60gD9pruy-YwWll4pRNmgMDMquaIMiSCPHttcH_Ujsr9QIljvYjlryuGsUr8Qmsxj8VuzgdVqErL7Wyq4ZAyb-QrF2mZ3ewrKKv-gRUpTjqAudAZx9t34F59Dw1K-LDlezhxEJFHaGhnhT8GWu0O-9gkHJURtFnGRfVY_aSrAUwUVQ6V6Q","e":"AQAB"}]}"#;
-/// The claims `{"sub":"alice","iss":"https://issuer","aud":"kafka","exp":1700003600}`, signed.
-const TOKEN: &str = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJhbGljZSIsImlzcyI6Imh0dHBzOi8vaXNzdWVyIiwiYXVkIjoia2Fma2EiLCJleHAiOjE3MDAwMDM2MDB9.D60Tx8W9jfsYxniMREjzrUx5_MWVUacGsE2xO6hfw5ctbXzWDuo6X4M6IwdR-IVqLQ2J6Mj2rHtHIfdlK0zbOg";
+/// The claims `{"sub":"alice","iss":"https://issuer","aud":"kafka","iat":1700000000,"exp":1700003600}`, signed.
+const TOKEN: &str = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJhbGljZSIsImlzcyI6Imh0dHBzOi8vaXNzdWVyIiwiYXVkIjoia2Fma2EiLCJpYXQiOjE3MDAwMDAwMDAsImV4cCI6MTcwMDAwMzYwMH0.dyRRYu9Jkuw8OdhnTDLki7UkGaqTm0ZpAPeG0dTDyhZJq2havB-ATnK3xBZI8rmIBGg1rg8QPuVuPo022yJz7w";
 
 /// The messages of a client in SCRAM, in a part each.
 pub(crate) fn scram(input: &[u8]) {
@@ -65,7 +65,7 @@ pub(crate) fn oauth_claims(input: &[u8]) {
 
 pub(crate) fn oauth_claims_seeds() -> Vec<Vec<u8>> {
     let texts = [
-        r#"{"sub":"alice","iss":"https://issuer","aud":"kafka","exp":1700003600}"#,
+        r#"{"sub":"alice","iss":"https://issuer","aud":"kafka","iat":1700000000,"exp":1700003600}"#,
         r#"{"sub":" alice ","iss":"https://issuer","aud":["other","kafka"],"exp":1.7000036e9,"nbf":1600000000,"iat":1}"#,
         r#"{"sub":"","iss":"https://issuer","aud":"kafka","exp":1e400}"#,
         r#"{"sub":["alice"],"iss":{"a":1},"aud":[[]],"exp":-9e99}"#,

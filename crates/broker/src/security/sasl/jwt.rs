@@ -67,7 +67,8 @@ impl TokenVerifier {
         if time_ms("nbf").is_some_and(|from| from > now_ms.saturating_add(skew_ms)) {
             return Err("it is not valid yet".to_owned());
         }
-        if time_ms("iat").is_some_and(|issued| issued > now_ms.saturating_add(skew_ms)) {
+        // As in Kafka, it is required.
+        if time_ms("iat").ok_or("no `iat`")? > now_ms.saturating_add(skew_ms) {
             return Err("it was issued in the future".to_owned());
         }
         if claims["iss"].as_str() != Some(&self.settings.issuer) {
@@ -143,7 +144,8 @@ mod tests {
     }
 
     fn claims() -> Value {
-        json!({ "sub": "alice", "iss": "https://issuer", "aud": ["kafka"], "exp": NOW_MS / 1000 + 60 })
+        let (issued, expires) = (NOW_MS / 1000, NOW_MS / 1000 + 60);
+        json!({ "sub": "alice", "iss": "https://issuer", "aud": ["kafka"], "iat": issued, "exp": expires })
     }
 
     #[test]
@@ -169,6 +171,9 @@ mod tests {
         let reason = |token: &str| verifier.verify(token, NOW_MS).expect_err("refused");
         assert!(reason(&with(json!({ "exp": NOW_MS / 1000 - 31 }))).contains("expired"));
         assert!(reason(&with(json!({ "nbf": NOW_MS / 1000 + 31 }))).contains("not valid yet"));
+        assert!(reason(&with(json!({ "exp": null }))).contains("no `exp`"));
+        assert!(reason(&with(json!({ "iat": null }))).contains("no `iat`"));
+        assert!(reason(&with(json!({ "iat": NOW_MS / 1000 + 31 }))).contains("in the future"));
         assert!(reason(&with(json!({ "iss": "https://other" }))).contains("issuer"));
         assert!(reason(&with(json!({ "aud": "other" }))).contains("audience"));
         assert!(reason(&with(json!({ "sub": " " }))).contains("`sub`"));
