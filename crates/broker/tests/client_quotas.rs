@@ -473,6 +473,23 @@ fn a_client_whose_requests_are_handled_on_other_threads_pauses() {
     assert!(response.throttle_time_ms > 0);
 }
 
+/// They paused although they do not learn of it: a producer with `acks=0` filled its buffer.
+#[test]
+fn requests_without_a_response_do_not_use_the_share_of_the_processor() {
+    const REQUESTS: i64 = 20;
+    let (broker, mut connection) = start_with_quota(&[("user", None)], "request_percentage", 0.001);
+    let records = batch(&[b"a"], &Seal::default());
+    for _ in 0..REQUESTS {
+        connection.send(&framed(12, &produce_request("orders", 0, &records)));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().offsets_of("orders", 0).expect("a partition").1 < REQUESTS {
+        assert!(Instant::now() < deadline, "the batches are not appended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(throttles(&broker, "request_percentage"), 0);
+}
+
 /// They were charged to `User:ANONYMOUS`: a stranger that did not log in made the logins of all clients pause.
 #[test]
 fn requests_before_the_login_have_no_quota() {

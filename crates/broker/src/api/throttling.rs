@@ -116,6 +116,8 @@ struct Meter {
     client_id: Arc<str>,
     api: ApiKey,
     request_bytes: usize,
+    /// Its processor time counts: as in Kafka, that of requests without a response does not.
+    counts_time: bool,
     /// The time of its polls.
     busy: Duration,
     is_charged: bool,
@@ -123,15 +125,17 @@ struct Meter {
 
 impl Meter {
     /// `None` if no client has a quota for requests or producers, and for the requests of a login: their user is not known yet.
-    fn of(context: &RequestContext) -> Option<Self> {
+    fn of(context: &RequestContext, is_answered: bool) -> Option<Self> {
         let (usage, connection) = (&context.cluster().quota_use, &context.connection);
         let is_login = connection.sasl.is_some() && connection.principal.get().is_none();
-        let is_measured = !is_login && (usage.has(Quota::Request) || usage.has(Quota::Produce));
+        let counts_time = is_answered && usage.has(Quota::Request);
+        let is_measured = !is_login && (counts_time || usage.has(Quota::Produce));
         is_measured.then(|| Self {
             connection: connection.clone(),
             client_id: context.client_id.clone(),
             api: context.api,
             request_bytes: context.frame.len(),
+            counts_time,
             busy: Duration::ZERO,
             is_charged: false,
         })
@@ -139,8 +143,7 @@ impl Meter {
 
     /// The client that work on other threads is charged to, if its time counts.
     fn client(&self) -> Option<ChargedClient> {
-        let counts = self.connection.cluster.quota_use.has(Quota::Request);
-        counts.then(|| ChargedClient::new(self.connection.clone(), self.client_id.clone()))
+        self.counts_time.then(|| ChargedClient::new(self.connection.clone(), self.client_id.clone()))
     }
 
     /// Counts what the request has used, and returns the pause of its client.
@@ -151,7 +154,7 @@ impl Meter {
         if self.api == ApiKey::Produce && usage.has(Quota::Produce) {
             throttle = self.connection.record(Quota::Produce, &self.client_id, self.request_bytes as f64);
         }
-        if usage.has(Quota::Request) {
+        if self.counts_time {
             let percent_seconds = self.busy.as_secs_f64() * 100.0;
             throttle = throttle.max(self.connection.record(Quota::Request, &self.client_id, percent_seconds));
         }
@@ -182,7 +185,9 @@ async fn measured<V>(mut work: Pin<&mut impl Future<Output = V>>, busy: &mut Dur
 
 /// Handles a request, and throttles its client if it has used up a quota.
 pub(super) async fn handle_within_quotas<R: Api>(request: R, context: RequestContext) -> R::Response {
-    let Some(mut meter) = Meter::of(&context) else { return authorize_and_handle(request, context).await };
+    let Some(mut meter) = Meter::of(&context, request.is_answered()) else {
+        return authorize_and_handle(request, context).await;
+    };
     // Boxed: requests without quotas do not need the memory of this path.
     Box::pin(async move {
         let work = pin!(authorize_and_handle(request, context));
