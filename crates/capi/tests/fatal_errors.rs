@@ -135,6 +135,9 @@ fn a_refused_incremental_assignment_names_the_partition() {
         assert_eq!(text_of(rd_kafka_incremental_assign(rk, first)), twice);
         let other = "orders [1] can't be unassigned since it is not in the current assignment";
         assert_eq!(text_of(rd_kafka_incremental_unassign(rk, second)), other);
+        for change in [rd_kafka_incremental_assign, rd_kafka_incremental_unassign] {
+            assert_eq!(text_of(change(rk, null())), "partitions must not be NULL");
+        }
         for list in [first, second] {
             rd_kafka_topic_partition_list_destroy(list);
         }

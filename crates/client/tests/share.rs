@@ -77,6 +77,7 @@ fn take(consumer: &mut ShareConsumer) -> ShareBatch {
 /// Polls ten records, acknowledges them, and continues the poll until the acknowledgements are settled.
 fn acknowledge_in_a_poll_that_lasts(acknowledge: impl FnOnce(&mut ShareConsumer) -> Result<(), Error>) {
     let (broker, mut consumer) = sharing(10);
+    assert_eq!(broker.cluster().requests(ApiKey::ShareAcknowledge), 0, "the count starts here");
     let results = consumer.acknowledgement_results();
     consumer.begin_poll().expect("begun");
     assert_eq!(take(&mut consumer).len(), 10);

@@ -202,7 +202,7 @@ fn the_last_push_has_only_the_deltas_since_a_push_that_is_under_way() {
     let subscription =
         MockSubscription { metrics: vec![wanted.to_owned()], interval: Duration::from_secs(2) };
     broker.cluster().set_mock_subscription(subscription);
-    let slow = Fault::AnswerAfter(Duration::from_millis(500));
+    let slow = Fault::AnswerAfter(Duration::from_millis(300));
     broker.cluster().intercept(ApiKey::PushTelemetry, None, 1, slow);
     let producer = producer(&broker, "till");
     send(&producer, 1);

@@ -180,6 +180,9 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
+        if partitions.is_null() {
+            return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
+        }
         let mut reason = String::new();
         let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let starts = starts(partitions)?;
@@ -205,6 +208,9 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
+        if partitions.is_null() {
+            return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
+        }
         let mut reason = String::new();
         let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let partitions = list_conversion::partitions(partitions);

@@ -75,6 +75,8 @@ struct State {
 /// A target assignment that is not applied, or only the part of it whose topics are known by name.
 struct UnappliedTarget {
     target: Vec<TopicPartitions>,
+    /// The coordinator knows what this member owns of it.
+    is_acknowledged: bool,
     /// The number of failed attempts, and the time of the next one.
     attempts: u32,
     retry_at: Instant,
@@ -171,12 +173,16 @@ impl Member {
                 state.hurry.notify_one();
             }
             if let Some(target) = state.target.borrow_mut().take() {
-                unapplied = Some(UnappliedTarget { target, attempts: 0, retry_at: Instant::now() });
+                let retry_at = Instant::now();
+                unapplied = Some(UnappliedTarget { target, is_acknowledged: false, attempts: 0, retry_at });
             }
             let due = unapplied.take_if(|unapplied| unapplied.retry_at <= Instant::now());
-            let Some(UnappliedTarget { target, attempts, .. }) = due else { continue };
-            let error = match self.reconcile(&target).await {
-                Ok(Ok(unknown)) => unknown,
+            let Some(UnappliedTarget { target, mut is_acknowledged, attempts, .. }) = due else { continue };
+            let error = match self.reconcile(&target, is_acknowledged).await {
+                Ok(Ok(unknown)) => {
+                    is_acknowledged = true;
+                    unknown
+                }
                 Ok(Err(Late)) => return Ok(Late),
                 Err(error) if error.may_pass() || is_stale(&error) => Some(error),
                 // The next heartbeat would get the same refusal.
@@ -192,8 +198,8 @@ impl Member {
                 tracing::debug!(%error, "taking what the coordinator gave");
                 if !state.lost.get() {
                     let retry_at = Instant::now() + self.shared.cluster.backoff(attempts);
-                    unapplied =
-                        Some(UnappliedTarget { target, attempts: attempts.saturating_add(1), retry_at });
+                    let attempts = attempts.saturating_add(1);
+                    unapplied = Some(UnappliedTarget { target, is_acknowledged, attempts, retry_at });
                 }
             }
         }
@@ -223,7 +229,11 @@ impl Member {
     }
 
     /// Applies a target assignment. Returns the error of a topic whose name is not known: its partitions are left out.
-    async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<Option<Error>, Late>, Error> {
+    async fn reconcile(
+        &mut self,
+        target: &[TopicPartitions],
+        is_acknowledged: bool,
+    ) -> Result<Result<Option<Error>, Late>, Error> {
         let began = Instant::now();
         let (assigned, unknown) = self.named(target).await?;
         // A member that is fenced meanwhile owns nothing: the target is that of an earlier membership.
@@ -234,6 +244,10 @@ impl Member {
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
         if unknown.is_some() && gone.is_empty() && new.is_empty() {
+            // The coordinator waits for partitions without a name that it has revoked.
+            if !is_acknowledged {
+                self.acknowledge();
+            }
             return Ok(Ok(unknown));
         }
         let is_first = !self.state.is_assigned.get();

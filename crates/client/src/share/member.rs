@@ -319,11 +319,15 @@ impl Member {
             Ok(named) => {
                 let (assigned, error) = (self.named(&target, &named.names), named.error());
                 let is_news = lookups == 0 || *self.assigned.borrow() != assigned;
-                if error.is_none() || !assigned.is_empty() {
-                    self.status.step(MembershipStep::Settled, Some(&self.coordinator));
-                }
+                let is_settled = error.is_none() || !assigned.is_empty();
                 if is_news {
                     self.assign(assigned);
+                }
+                if is_settled {
+                    self.status.step(MembershipStep::Settled, Some(&self.coordinator));
+                }
+                if error.is_none() {
+                    self.coordinator.went_well();
                 }
                 error
             }
