@@ -280,7 +280,7 @@ unsafe fn set_paused(
         if handle.producer().is_some() {
             return producer_pauses::set_paused(&handle, partitions, paused);
         }
-        with_handle(&handle, |handle, consuming| {
+        with_consumer(&handle, handle.consumer_state(), |handle, consuming| {
             if partitions.is_null() {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }

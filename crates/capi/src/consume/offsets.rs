@@ -202,7 +202,7 @@ fn tell(
 
 /// Adds the result of a commit to `queue`. As in the original, the configuration's function gets a result of its own, in the main
 /// queue, if the caller of `rd_kafka_commit_queue` passed no function.
-fn push_result(handle: Option<&Handle>, queue: &OpQueue, result: CommitResult) {
+fn push_result(handle: Option<&Handle>, queue: &Arc<OpQueue>, result: CommitResult) {
     let has_function = |handle: &&Handle| handle.callbacks.offset_commit.is_some();
     if let Some(CommitReply { function: None, .. }) = result.reply
         && let Some(handle) = handle.filter(has_function)
