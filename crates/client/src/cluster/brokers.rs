@@ -69,9 +69,12 @@ pub(crate) struct Brokers {
 struct BrokerConnections {
     host: String,
     port: u16,
+    address: String,
     greeting: Greeting,
     /// The last time that it could not be connected to, or did not answer.
     failed_at: Cell<Option<Instant>>,
+    /// Requests in a row without a response in time, of those that can be repeated.
+    unanswered: Cell<u32>,
     /// The start of an attempt to connect that is under way.
     connecting_since: Cell<Option<Instant>>,
     lanes: [tokio::sync::Mutex<LaneSlot>; LANES],
@@ -132,18 +135,23 @@ impl fmt::Display for MovedBroker {
 impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
-        let (failed_at, connecting_since) = (Cell::new(None), Cell::new(None));
-        Rc::new(Self { host, port, greeting: Greeting::default(), failed_at, connecting_since, lanes })
+        let address = address_of(&host, port);
+        Rc::new(Self {
+            host,
+            port,
+            address,
+            greeting: Greeting::default(),
+            failed_at: Cell::new(None),
+            unanswered: Cell::new(0),
+            connecting_since: Cell::new(None),
+            lanes,
+        })
     }
 
     /// The last time that it failed. An attempt to connect that takes long counts.
     fn failed_at(&self) -> Option<Instant> {
         let slow = self.connecting_since.get().filter(|since| since.elapsed() >= HEAD_START);
         self.failed_at.get().max(slow)
-    }
-
-    fn address(&self) -> String {
-        address_of(&self.host, self.port)
     }
 }
 
@@ -178,7 +186,7 @@ impl Brokers {
             }
             moved_brokers.extend(known.map(|peer| MovedBroker {
                 node: broker.node_id,
-                from: address_of(&peer.host, peer.port),
+                from: peer.address.clone(),
                 to: address_of(&broker.host, port),
             }));
             nodes.insert(broker.node_id, BrokerConnections::new(broker.host.clone(), port));
@@ -219,7 +227,7 @@ impl Brokers {
     /// belong to another cluster.
     pub(crate) fn is_at(&self, node: i32, connection: &Connection) -> bool {
         let nodes = self.nodes.borrow();
-        nodes.get(&node).is_some_and(|peer| address_of(&peer.host, peer.port) == connection.address())
+        nodes.get(&node).is_some_and(|peer| peer.address == connection.address())
     }
 
     /// The cluster's level of `transaction.version`, if known.
@@ -294,7 +302,7 @@ impl Brokers {
             if nodes > 0 {
                 known.truncate(nodes);
             }
-            known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address()));
+            known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address));
         }
         known.sort_by_key(|peer| peer.failed_at());
         let throttle_end = last.filter(|last| !is_silent(last)).and_then(|last| last.muted_until());
@@ -334,11 +342,26 @@ impl Brokers {
     /// Records that the broker at this address did not answer: `any` chooses others before it, until it answers.
     pub(crate) fn note_silence(&self, address: &str) {
         let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
-        for peer in nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address() == address) {
+        for peer in nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address == address) {
             peer.failed_at.set(Some(Instant::now()));
             if let Some(connection) = open_control(peer) {
                 connection.suspect();
             }
+        }
+    }
+
+    /// The requests in a row that the broker at this address has not answered in time, of those that can be repeated.
+    pub(crate) fn unanswered(&self, address: &str) -> u32 {
+        let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
+        let at_address = nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address == address);
+        at_address.map(|peer| peer.unanswered.get()).max().unwrap_or(0)
+    }
+
+    /// Sets [`Self::unanswered`].
+    pub(crate) fn set_unanswered(&self, address: &str, count: u32) {
+        let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
+        for peer in nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address == address) {
+            peer.unanswered.set(count);
         }
     }
 

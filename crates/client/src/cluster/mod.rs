@@ -59,8 +59,6 @@ pub(crate) struct Cluster {
     /// The last response contained all topics: a topic that is not in it does not exist.
     lists_all: Cell<bool>,
     changed: ChangeCounter,
-    /// Requests in a row without a response in time, of those that [`Self::call_soon`] sends.
-    unanswered: Cell<u32>,
     /// The id that a broker gave this client for its metrics (KIP-714).
     pub(crate) client_instance: ClientInstance,
     /// `topic.blacklist`.
@@ -106,7 +104,6 @@ impl Cluster {
             reported_id: RefCell::default(),
             lists_all: Cell::new(false),
             changed: ChangeCounter::default(),
-            unanswered: Cell::new(0),
             client_instance: ClientInstance::default(),
         }))
     }

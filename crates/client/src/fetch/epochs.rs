@@ -38,9 +38,8 @@ pub(super) async fn end_of_epoch(cluster: &Rc<Cluster>, question: &EpochQuestion
             }],
         }],
     };
-    let timeout = cluster.config.socket_timeout;
     let version_max = OFFSET_FOR_LEADER_EPOCH_VERSION_MAX;
-    let response = cluster.call_soon(&connection, version_max, timeout, request).await?;
+    let response = cluster.call_soon(&connection, version_max, request).await?;
     let answer = response.topics.into_iter().flat_map(|topic| topic.partitions).next();
     match answer {
         Some(EpochEndOffset { error_code: ErrorCode::None, leader_epoch, end_offset, .. }) => {

@@ -101,8 +101,7 @@ async fn ask(
     };
     let asking = async {
         let connection = cluster.brokers.connection(leader, Lane::Control).await?;
-        let timeout = cluster.config.socket_timeout;
-        let response = cluster.call_soon(&connection, LIST_OFFSETS_VERSION_MAX, timeout, request).await?;
+        let response = cluster.call_soon(&connection, LIST_OFFSETS_VERSION_MAX, request).await?;
         Ok((connection.address().to_owned(), response))
     };
     let (address, response) = match asking.await {
