@@ -211,7 +211,7 @@ impl Connection {
 
     /// [`Self::call`] for a request that can be repeated: it gives up after `patience`, if that is shorter than `timeout`.
     ///
-    /// The connection is then closed, unless an earlier request waits on it: the broker may have been granted more time for that one.
+    /// The connection is then closed, unless another request waits on it: the broker may have been granted more time for that one.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `patience`, and those of `call`.
@@ -222,7 +222,6 @@ impl Connection {
         patience: Option<Duration>,
         make: impl FnOnce(i16) -> R,
     ) -> Result<R::Response, Error> {
-        let was_idle = self.is_idle();
         let response = self.call(version_max, timeout, make);
         let Some(patience) = patience.filter(|patience| *patience < timeout) else {
             return response.await;
@@ -230,7 +229,9 @@ impl Connection {
         tokio::pin!(response);
         match self.answered_within(patience, response.as_mut()).await {
             Some(result) => result,
-            None if was_idle || self.is_silent(timeout) => Err(self.give_up(R::KEY.name(), patience)),
+            None if self.link.has_one_waiter() || self.is_silent(self.link.config.socket_timeout) => {
+                Err(self.give_up(R::KEY.name(), patience))
+            }
             None => {
                 let what = format!("answer to {} from {}", R::KEY, self.address());
                 Err(Error::TimedOut { what, waited_ms: patience.as_millis() })
@@ -418,5 +419,70 @@ impl<R: Request> Pending<R> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use ottla_protocol::frame;
+    use ottla_protocol::messages::create_topics::{CreateTopicsRequest, CreateTopicsResponse};
+    use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::stats::Observer;
+
+    const VERSION_MAX: i16 = 5;
+    /// The time for a response to the first request.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Reads a Metadata and a CreateTopics request, and answers both after [`PATIENCE`].
+    async fn answer_late(mut io: DuplexStream) -> io::Result<()> {
+        let mut headers = Vec::new();
+        for _ in 0..2 {
+            let size = io.read_i32().await?;
+            let mut request = vec![0; size as usize];
+            io.read_exact(&mut request).await?;
+            let version = i16::from_be_bytes([request[2], request[3]]);
+            headers.push((version, i32::from_be_bytes([request[4], request[5], request[6], request[7]])));
+        }
+        tokio::time::sleep(PATIENCE).await;
+        let [(version, id), (later_version, later_id)] = headers[..] else { unreachable!("two requests") };
+        let described = frame::encode_response::<MetadataRequest>(id, version, &MetadataResponse::default());
+        let created = CreateTopicsResponse::default();
+        let created = frame::encode_response::<CreateTopicsRequest>(later_id, later_version, &created);
+        for answer in [described, created] {
+            io.write_all(&answer.expect("encoded").to_bytes()?).await?;
+        }
+        io.read_i32().await.map(drop)
+    }
+
+    /// The connection was closed, although the broker may create the topics.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_behind_one_that_is_given_up_keeps_the_connection() {
+        let config = Arc::new(Config::new("b"));
+        let exchange = async {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(answer_late(theirs));
+            let observer = Observer::new(&config, 1).connection("b:9092");
+            let connection = Rc::new(Connection::start(Box::new(ours), observer, &config));
+            let keys = [ApiKey::Metadata, ApiKey::CreateTopics];
+            let versions = keys.map(|key| (key.code(), (0, VERSION_MAX)));
+            connection.link.versions.borrow_mut().extend(versions);
+            let timeout = config.socket_timeout;
+            let request = |_| MetadataRequest::default();
+            let described = connection.call_within(VERSION_MAX, timeout, Some(PATIENCE), request);
+            let created = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                connection.call(VERSION_MAX, timeout, |_| CreateTopicsRequest::default()).await
+            };
+            tokio::join!(described, created)
+        };
+        let (described, created) = LocalSet::new().run_until(exchange).await;
+        assert!(matches!(described, Err(Error::TimedOut { .. })), "{described:?}");
+        assert!(created.is_ok(), "{created:?}");
     }
 }

@@ -364,6 +364,13 @@ impl Link {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
     }
 
+    /// Returns `true` if at most one caller waits for a response: the others have dropped their futures.
+    pub(super) fn has_one_waiter(&self) -> bool {
+        let waiting = self.waiting.borrow();
+        let waiters = waiting.iter().filter(|pending| !pending.answer.sender.is_closed());
+        self.held.borrow().is_none() && waiters.take(2).count() <= 1
+    }
+
     /// Records that the broker does not answer on another connection.
     pub(super) fn suspect(&self) {
         self.is_suspect.set(true);
