@@ -270,7 +270,7 @@ impl Brokers {
 
     /// A connection to any broker: an open one if there is, if possible without requests; else each known broker in random
     /// order, then the bootstrap servers, and after them those that have failed. A broker that throttles the client, or does not answer,
-    /// is the last choice.
+    /// is the last choice; others have a head start over one that did not answer on another connection.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
@@ -287,16 +287,18 @@ impl Brokers {
         }
         let open: Vec<_> = known.iter().filter_map(|peer| open_control(peer)).collect();
         // Responses come in order: on a connection with requests, those of a silent broker would delay this one.
-        let is_silent = |connection: &Connection| {
-            let patience = self.config.patience(0);
-            connection.is_suspect() || patience.is_some_and(|patience| connection.is_silent(patience))
+        let patience = self.config.patience(0);
+        let is_silent = |connection: &Connection| patience.is_some_and(|time| connection.is_silent(time));
+        let free = |connection: &&Rc<Connection>| {
+            !connection.is_muted() && !connection.is_suspect() && !is_silent(connection)
         };
-        let free = |connection: &&Rc<Connection>| !connection.is_muted() && !is_silent(connection);
         let idle = open.iter().filter(free).find(|connection| connection.is_idle());
         if let Some(connection) = idle.or_else(|| open.iter().find(free)) {
             return Ok(connection.clone());
         }
-        let last = open.iter().min_by_key(|connection| (is_silent(connection), connection.muted_until()));
+        let last = open.iter().min_by_key(|connection| {
+            (is_silent(connection), connection.is_suspect(), connection.muted_until())
+        });
         if last.is_some() {
             // A bootstrap server may be one of these nodes under another name.
             if nodes > 0 {
@@ -304,8 +306,13 @@ impl Brokers {
             }
             known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address));
         }
-        known.sort_by_key(|peer| peer.failed_at());
-        let throttle_end = last.filter(|last| !is_silent(last)).and_then(|last| last.muted_until());
+        // Cached: the order depends on the clock.
+        known.sort_by_cached_key(|peer| peer.failed_at());
+        let wait_end = last.filter(|last| !is_silent(last)).and_then(|last| {
+            // The mark may be wrong, and the others unreachable.
+            let head_start = last.is_suspect().then(|| started + HEAD_START);
+            if last.is_suspect() && !last.is_idle() { None } else { last.muted_until().max(head_start) }
+        });
         let due = due(&known, started);
         tokio::select! {
             biased;
@@ -315,7 +322,7 @@ impl Brokers {
                     return Ok(connection);
                 }
             }
-            () = sleep_until(throttle_end) => {}
+            () = sleep_until(wait_end) => {}
         }
         last.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
     }
@@ -339,7 +346,8 @@ impl Brokers {
         }
     }
 
-    /// Records that the broker at this address did not answer: `any` chooses others before it, until it answers.
+    /// Records that the broker at this address did not answer: `any` chooses others before it, until it answers or the request timeout has
+    /// elapsed.
     pub(crate) fn note_silence(&self, address: &str) {
         let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
         for peer in nodes.values().chain(bootstrap.iter()).filter(|peer| peer.address == address) {
@@ -555,7 +563,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::net::connector::{Connecting, Connector};
+    use crate::net::connector::{Connecting, Connector, Io};
 
     /// A connector whose attempts never end.
     struct Hanging;
@@ -564,6 +572,52 @@ mod tests {
         fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> Connecting<'a> {
             Box::pin(std::future::pending())
         }
+    }
+
+    /// Only `live.test` accepts connections.
+    struct OneLiveHost;
+
+    impl Connector for OneLiveHost {
+        fn connect<'a>(&'a self, host: &'a str, _port: u16) -> Connecting<'a> {
+            if host != "live.test" {
+                return Box::pin(std::future::pending());
+            }
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(theirs);
+            });
+            Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+        }
+    }
+
+    /// The calls waited for the whole time of an attempt to connect to the other node, each until a response came.
+    #[tokio::test(start_paused = true)]
+    async fn a_suspect_connection_is_used_after_a_head_start_if_the_other_node_is_down() {
+        let mut config = Config::new("live.test");
+        config.net.api_version_request = false;
+        let config = Arc::new(config);
+        let observer = Observer::new(&config, 1);
+        let network = Network { connector: Arc::new(OneLiveHost), authenticator: None, observer };
+        let rng = fastrand::Rng::with_seed(1);
+        let brokers = Brokers::new(config.clone(), network, rng).expect("an address");
+        brokers.learn(1, "live.test", 9092);
+        brokers.learn(2, "dead.test", 9092);
+        let exchange = async {
+            let open = brokers.connection(1, Lane::Control).await.expect("a live host");
+            let time_of_choice = async || {
+                let begun = Instant::now();
+                assert!(Rc::ptr_eq(&open, &brokers.any().await.expect("an open connection")));
+                begun.elapsed()
+            };
+            assert_eq!(time_of_choice().await, Duration::ZERO);
+            brokers.note_silence(open.address());
+            let took = time_of_choice().await;
+            assert!(took >= HEAD_START && took < HEAD_START * 2, "{took:?}");
+            tokio::time::sleep(config.socket_timeout).await;
+            assert_eq!(time_of_choice().await, Duration::ZERO, "the mark has aged");
+        };
+        tokio::task::LocalSet::new().run_until(exchange).await;
     }
 
     /// Each of the callers made an attempt of its own, after those before it.

@@ -348,7 +348,7 @@ impl Connection {
         self.link.suspect();
     }
 
-    /// Returns `true` until a response comes after [`suspect`](Self::suspect).
+    /// Returns `true` for the request timeout after [`suspect`](Self::suspect), or until a response comes.
     pub(crate) fn is_suspect(&self) -> bool {
         self.link.is_suspect()
     }

@@ -53,8 +53,8 @@ pub(super) struct Link {
     answered: Cell<u64>,
     /// The time of the last response, or of the first request after it.
     progress_at: Cell<Instant>,
-    /// The broker did not answer on another connection, and has not answered on this one since.
-    is_suspect: Cell<bool>,
+    /// The last time that the broker did not answer on another connection, if it has not answered on this one since.
+    suspected_at: Cell<Option<Instant>>,
     /// The error that closed the connection.
     closed: RefCell<Option<Error>>,
     /// Notified when `closed` is set.
@@ -127,7 +127,7 @@ impl Link {
             unanswered: Cell::new(0),
             answered: Cell::new(0),
             progress_at: Cell::new(Instant::now()),
-            is_suspect: Cell::new(false),
+            suspected_at: Cell::new(None),
             closed: RefCell::default(),
             ended: Notify::new(),
         })
@@ -373,12 +373,12 @@ impl Link {
 
     /// Records that the broker does not answer on another connection.
     pub(super) fn suspect(&self) {
-        self.is_suspect.set(true);
+        self.suspected_at.set(Some(Instant::now()));
     }
 
-    /// Returns `true` until a response comes after [`suspect`](Self::suspect).
+    /// Returns `true` for the request timeout after [`suspect`](Self::suspect), or until a response comes.
     pub(super) fn is_suspect(&self) -> bool {
-        self.is_suspect.get()
+        self.suspected_at.get().is_some_and(|at| at.elapsed() < self.config.socket_timeout)
     }
 
     /// Returns `true` if requests wait and no response has come for this long, throttles aside.
@@ -596,7 +596,7 @@ fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
     let waiting = link.waiting.borrow_mut().pop_front();
     link.answered.set(link.answered.get() + 1);
     link.progress_at.set(Instant::now());
-    link.is_suspect.set(false);
+    link.suspected_at.set(None);
     link.unanswered.set(0);
     let Some(waiting) = waiting else {
         return Err(format!("an answer of {} bytes, and none was due", frame.len()));
