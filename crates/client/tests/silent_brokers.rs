@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, Fault};
 use ottla_client::{
-    Client, Config, Connecting, Connector, Consumer, Polled, Producer, Record, StartAt, TopicPartition,
+    Client, Config, Connecting, Connector, Consumer, DescribeOptions, Polled, Producer, Record, StartAt,
+    TopicPartition,
 };
 
 use crate::network::Throttling;
@@ -94,6 +95,20 @@ fn another_broker_describes_the_cluster_if_one_is_silent() {
     }
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// The request was given up after half of its time, and so was its repetition: the response was never awaited.
+#[test]
+fn the_only_broker_has_the_whole_time_for_a_description() {
+    let broker = Broker::builder().memory().nodes(1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.socket_timeout = Duration::from_secs(2);
+    config.enable_metrics_push = false;
+    let admin = Client::new(config).expect("a client").admin();
+    block_on(admin.describe_cluster()).expect("described");
+    let slow = Fault::Delay(Duration::from_millis(1200));
+    broker.cluster().intercept(ApiKey::DescribeCluster, Some(1), NEVER, slow);
+    block_on(admin.describe_cluster_with(DescribeOptions::default())).expect("a response within its time");
 }
 
 /// Only `live.test` accepts connections. The other hosts drop the packets.

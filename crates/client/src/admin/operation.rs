@@ -201,9 +201,8 @@ impl Operation {
         let connection = connected.unwrap_or_else(|_| Err(self.timed_out(attempts)))?;
         at_least::<R>(&connection, versions)?;
         sent.set(true);
-        // Time is left to ask another broker.
-        let may_change = matches!(target, Target::Any) && repeat == Repeat::Yes && !self.is_brief();
-        let patience = may_change.then(|| self.left() / 2);
+        let can_move = matches!(target, Target::Any) && repeat == Repeat::Yes;
+        let patience = if can_move { self.patience_before_others(&connection) } else { None };
         // Boxed: futures within futures have a limit of depth.
         let call = Box::pin(connection.call_within(*versions.end(), self.patience(R::KEY), patience, make));
         let answered = tokio::time::timeout_at(self.response_deadline(), call).await;
@@ -291,6 +290,14 @@ impl Operation {
         let granted =
             if has_timeout(api) { self.at_broker.saturating_add(RESPONSE_MARGIN) } else { Duration::ZERO };
         self.left().min(usual.max(granted))
+    }
+
+    /// The time after which another broker is asked, if there is one: half of the rest. `None` without a watchdog, or if little time
+    /// remains.
+    fn patience_before_others(&self, connection: &Connection) -> Option<Duration> {
+        self.cluster.config.patience(0)?;
+        let can_ask_others = !self.is_brief() && self.cluster.brokers.has_others(connection.address());
+        can_ask_others.then(|| self.left() / 2)
     }
 
     fn is_brief(&self) -> bool {

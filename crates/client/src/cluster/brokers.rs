@@ -244,6 +244,18 @@ impl Brokers {
         self.nodes.borrow().contains_key(&node)
     }
 
+    /// Returns `true` if a broker other than the one at this address is known. A bootstrap server may be one of the nodes under another
+    /// name, so it counts only while no node is known.
+    pub(crate) fn has_others(&self, address: &str) -> bool {
+        let (nodes, bootstrap) = (self.nodes.borrow(), self.bootstrap.borrow());
+        let is_other = |peer: &Rc<BrokerConnections>| peer.address != address;
+        if nodes.is_empty() {
+            bootstrap.iter().any(is_other)
+        } else {
+            nodes.len() > 1 && nodes.values().any(is_other)
+        }
+    }
+
     /// The address of a broker, if known.
     pub(crate) fn address(&self, node: i32) -> Option<(String, u16)> {
         self.nodes.borrow().get(&node).map(|peer| (peer.host.clone(), peer.port))
