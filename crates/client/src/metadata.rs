@@ -57,7 +57,7 @@ pub struct PartitionMetadata {
 
 impl Client {
     /// Requests metadata of these topics, or of all (`None`), and of the cluster's nodes. The request creates no topics.
-    /// When the connection breaks before the response, the client asks another broker.
+    /// When the connection breaks before the response, or a broker does not answer in time, the client asks another broker.
     ///
     /// # Errors
     /// [`Error::TimedOut`] when no broker responds within `timeout`; [`Error::Unreachable`] when no broker is reachable.
@@ -79,8 +79,8 @@ impl Client {
             let answered = async {
                 loop {
                     match cluster.describe_with_address(names.as_deref(), creates).await {
-                        // The connection broke: another broker, or this one after it returns, can respond.
-                        Err(Error::Transport { .. }) => {
+                        // The connection broke, or the broker was silent: another one, or this one after it returns, can respond.
+                        Err(Error::Transport { .. } | Error::TimedOut { .. }) => {
                             tokio::time::sleep(cluster.config.retry_backoff).await;
                         }
                         answer => return answer,

@@ -111,6 +111,24 @@ fn the_only_broker_has_the_whole_time_for_a_description() {
     block_on(admin.describe_cluster_with(DescribeOptions::default())).expect("a response within its time");
 }
 
+/// The call failed when the request timeout had elapsed, although its own time had not.
+#[test]
+fn metadata_is_requested_until_its_own_time_is_over() {
+    let broker = Broker::builder().memory().nodes(1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.socket_timeout = Duration::from_secs(1);
+    // The broker is abandoned after twice this time, and the backoff has no end before the request timeout.
+    config.stall_after = Duration::from_millis(495);
+    config.enable_metrics_push = false;
+    let client = Client::new(config).expect("a client");
+    broker.cluster().intercept(ApiKey::Metadata, Some(1), 1, Fault::Hang);
+    let begun = Instant::now();
+    let described = block_on(client.metadata(None, PATIENCE)).expect("a response to another request");
+    assert_eq!(described.brokers.len(), 1);
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(900) && took < Duration::from_secs(15), "{took:?}");
+}
+
 /// Only `live.test` accepts connections. The other hosts drop the packets.
 #[derive(Default)]
 struct OneLiveHost(Throttling);
