@@ -16,7 +16,7 @@ use crate::config::GroupProtocol;
 use crate::error::Error;
 use crate::log::Context;
 use crate::stats::Observer;
-use crate::watchdog::cause::{Cause, StallReason};
+use crate::watchdog::cause::StallReason;
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
 /// The key type of groups in FindCoordinator.
@@ -390,6 +390,7 @@ impl Coordinator {
                     Some(result) => return result,
                     None if waits_for_members(R::KEY) && !self.has_moved(node, patience).await => {}
                     None => {
+                        self.unanswered.set(self.unanswered.get().saturating_add(1));
                         self.cluster.brokers.note_silence(connection.address());
                         return Err(connection.give_up(R::KEY.name(), patience));
                     }
@@ -403,10 +404,7 @@ impl Coordinator {
         }
         if let Err(error) = &result {
             self.forget();
-            let trouble = StallReason::of(error);
-            let unanswered = trouble.cause == Cause::NoAnswer;
-            self.unanswered.set(self.unanswered.get() + u32::from(unanswered));
-            self.went_wrong(trouble);
+            self.went_wrong(StallReason::of(error));
         } else if self.cluster.config.patience(0).is_none_or(|patience| began.elapsed() < patience) {
             // A slow response keeps the count, so that the client does not abandon a slow coordinator again.
             self.unanswered.set(0);
