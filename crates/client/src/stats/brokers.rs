@@ -184,7 +184,10 @@ impl Broker {
 
     /// Records an attempt that was dropped before its end: the broker is not connected to any more.
     pub(super) fn stopped_connecting(&mut self, now: Instant) {
-        if let Some(attempt) = &mut self.attempt {
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.count == 1) {
+            // No attempt has failed. The next one may be long after this one, and is the first then.
+            (self.attempt, self.trying_since) = (None, None);
+        } else if let Some(attempt) = &mut self.attempt {
             (attempt.at, attempt.under_way) = (now, false);
         }
         self.enter(ConnectionState::Down, now);
@@ -491,6 +494,27 @@ mod tests {
         observer.connecting("a", 9092);
         observer.connected("a", 9092);
         assert_eq!(observer.take_pushed_values(Isolation::ReadUncommitted).opened, 1);
+    }
+
+    /// A later attempt was reported as one that had lasted since the dropped one.
+    #[test]
+    fn an_attempt_that_is_dropped_counts_as_none_unless_others_have_failed() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        let is_tried = || {
+            let state = observer.state();
+            let broker = &state.brokers["a:9092"];
+            assert_eq!(broker.state, ConnectionState::Down);
+            (broker.trying_since.is_some(), broker.attempt.is_some())
+        };
+        observer.connecting("a", 9092);
+        observer.stopped_connecting("a", 9092);
+        assert_eq!(is_tried(), (false, false));
+        let refused = Error::Transport { address: "a:9092".into(), reason: "refused".into() };
+        observer.connecting("a", 9092);
+        observer.not_connected("a", 9092, &refused);
+        observer.connecting("a", 9092);
+        observer.stopped_connecting("a", 9092);
+        assert_eq!(is_tried(), (true, true));
     }
 
     /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.
