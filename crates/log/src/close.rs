@@ -36,8 +36,8 @@ impl Log {
         if !self.producers.is_snapshot_stale(self.config.producer_expiration_ms) {
             return;
         }
-        if let Err(error) = self.write_snapshot(self.end_offset(), false) {
-            // An older snapshot and the batches since say the same, but for the ages.
+        if let Err(error) = self.write_snapshot(self.end_offset(), true) {
+            // The one that is there has the same producers, with other ages.
             tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");
         }
     }

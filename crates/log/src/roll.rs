@@ -7,7 +7,7 @@ use crate::log::{Log, Unsynced};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window};
 use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, parse_name};
-use crate::storage::Open;
+use crate::storage::{Open, replace_file};
 
 /// Files of old segments that stay open for readers of the past.
 const OLD_SEGMENTS_OPEN_MAX: usize = 4;
@@ -133,15 +133,20 @@ impl Log {
 
     /// Writes the producers as they are at `end`, and removes snapshots that are no longer needed.
     pub(crate) fn write_snapshot(&mut self, end: i64, durably: bool) -> io::Result<()> {
-        let path = self.path(&file_name(end, SNAPSHOT_SUFFIX));
+        let name = file_name(end, SNAPSHOT_SUFFIX);
         let indexed = self.segments.iter().filter(|segment| !segment.aborted.is_empty());
         self.producers.indexes =
             indexed.map(|segment| (segment.base_offset, segment.aborted.len())).collect();
         let mut kept = self.take_snapshots()?;
-        let file = self.storage.open(&path, Open::Empty)?;
-        file.write_at(&self.producers.encode(), 0)?;
-        if durably {
-            file.sync_data()?;
+        if durably && kept.contains(&end) {
+            // A log without batches has its producers in this file alone: it stays whole if the process is killed, or if the disk is full.
+            replace_file(&*self.storage, &self.dir, &name, &self.producers.encode())?;
+        } else {
+            let file = self.storage.open(&self.path(&name), Open::Empty)?;
+            file.write_at(&self.producers.encode(), 0)?;
+            if durably {
+                file.sync_data()?;
+            }
         }
         kept.retain(|offset| *offset != end);
         while kept.len() >= SNAPSHOTS_KEPT {

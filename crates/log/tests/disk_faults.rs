@@ -7,7 +7,7 @@ use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::storage::{Open, Storage};
 use ottla_log::{AppendOptions, Log, LogConfig, LogError};
 
-use crate::common::{DIR, NOW, append, batch, log_files, open, small, sync};
+use crate::common::{DIR, NOW, append, batch, log_files, open, produced, small, sync};
 
 /// The first entries of a time index that could not be written as a whole stayed in its file. They were taken for all of them, and
 /// lookups by time did not find the newest records of the segment.
@@ -149,4 +149,28 @@ fn a_sync_of_a_segment_that_was_deleted_meanwhile_succeeds() {
     disk.remove(&log_files(&disk)[0]).expect("removed");
     assert!(log.sync_done(pending.run()).is_err());
     assert!(log.offline_reason().expect("offline").contains("missing"));
+}
+
+/// The snapshot of a log that was closed cleanly was emptied before it was written again: a full disk left no producers.
+#[test]
+fn a_snapshot_that_cannot_be_renewed_stays() {
+    let disk = MemStorage::new();
+    let after = |hours: i64| NOW + hours * 3_600_000;
+    let open_at = |now_ms| {
+        let opened = Log::open(Arc::new(disk.clone()), DIR, LogConfig::default(), now_ms);
+        opened.expect("opened").0
+    };
+    let mut log = open_at(NOW);
+    log.append(NOW, produced(7, 0, 0, 1), AppendOptions::default()).expect("appended");
+    log.roll(NOW).expect("rolled");
+    drop(log.delete_records_before(1).expect("deleted"));
+    log.close().expect("closed");
+    let mut log = open_at(after(1));
+    log.expire_producers(after(6));
+    disk.inject(|op| (op.kind == OpKind::Write && op.path.contains(".snapshot")).then_some(Fault::NoSpace));
+    log.close().expect("closed, but for the snapshot");
+    disk.heal();
+    let log = open_at(after(7));
+    assert_eq!((log.start_offset(), log.end_offset()), (1, 1), "no batch has a producer");
+    assert_eq!(log.producers().len(), 1);
 }
