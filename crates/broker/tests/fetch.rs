@@ -113,6 +113,34 @@ fn a_long_poll_does_not_wait_in_an_older_segment() {
     assert!((1..200_000).contains(&read), "{read} bytes of the first segment");
 }
 
+/// A small read of a file had the rest of the 8 KiB that its lookup had read, and the request waited for the others.
+#[test]
+fn a_long_poll_for_few_bytes_of_a_file_gets_all_that_have_room() {
+    const BYTES: i32 = 16 * 1024;
+    let storage = MemStorage::new();
+    let start = || {
+        let builder = Broker::builder().storage(Arc::new(storage.clone()));
+        builder.topic("orders", 1).spawn().expect("a broker")
+    };
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![b'x'; 1000]], &Seal::default());
+    for _ in 0..40 {
+        assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+    }
+    broker.stop();
+    // After a restart, records are in files only.
+    let broker = start();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for offset in [0, 5] {
+        let mut request = fetch(PATIENCE * 10, BYTES, &[offset]);
+        request.topics[0].partitions[0].partition_max_bytes = BYTES;
+        let answer = connection.ask(12, &request).expect("an answer at once");
+        let read = answer.responses[0].partitions[0].records.as_ref().map(Chain::len);
+        assert_eq!(read, Some(BYTES as usize), "from {offset} on");
+    }
+}
+
 /// librdkafka's tests 0104 and 0139 count on this property of its mock cluster.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the broker's long poll runs on the real clock here")]

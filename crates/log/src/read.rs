@@ -14,7 +14,7 @@ use crate::scan::scan;
 use crate::segment::{LookupError, SegmentView};
 use crate::segment_name::{LOG_SUFFIX, file_name};
 
-/// A read of at most this size is answered from the bytes that the lookup has read, if its first batch is among them.
+/// A read of at most this size is answered from the bytes that the lookup has read, if they are enough.
 const SMALL_READ_BYTES: usize = 16 * 1024;
 
 /// The result of a read.
@@ -92,7 +92,7 @@ impl Log {
                 ReadPlan::Ready(result) => return Ok(result),
                 ReadPlan::Cold(cold) => cold,
             };
-            match cold.find() {
+            match cold.find(false) {
                 Ok(Some(result)) => return Ok(result),
                 // A gap at the end of a segment.
                 Ok(None) => from = cold.view.end_offset,
@@ -223,17 +223,18 @@ impl Log {
 impl ColdRead {
     /// Finds the range to send. Reads index entries and headers, so it can block.
     ///
-    /// An empty chain with a `next_offset` means that the next batches start there.
+    /// An empty chain with a `next_offset` means that the next batches start there. A small read can return fewer bytes than have room.
     pub fn run(self) -> Result<ReadResult, ReadError> {
-        match self.find() {
+        match self.find(true) {
             Ok(Some(result)) => Ok(result),
             Ok(None) => Ok(ReadResult { next_offset: Some(self.view.end_offset), ..ReadResult::default() }),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// `None` if the segment has no batch at the offset or above.
-    fn find(&self) -> Result<Option<ReadResult>, LookupError> {
+    /// `None` if the segment has no batch at the offset or above. With `may_be_short`, the first batch is enough if no more bytes are
+    /// at hand.
+    fn find(&self, may_be_short: bool) -> Result<Option<ReadResult>, LookupError> {
         let mut window = self.view.window();
         let Some((start, first)) = self.view.locate_in(&mut window, self.offset)? else {
             self.check_end()?;
@@ -263,7 +264,8 @@ impl ColdRead {
         };
         let len = self.checked(start, len)?;
         let held = if self.max_bytes <= SMALL_READ_BYTES { window.held(start, len) } else { &[] };
-        let chain = if len > 0 && held.len() as u64 >= first_bytes {
+        let needed = if may_be_short { first_bytes } else { len };
+        let chain = if len > 0 && held.len() as u64 >= needed {
             Chain::from(Bytes::copy_from_slice(held))
         } else {
             let file = self.view.log.clone();
