@@ -117,7 +117,9 @@ impl Log {
     /// nothing that matters.
     pub fn left_out(&self, offset: i64, read: &ReadResult, max_offset: i64, min_one_batch: bool) -> LeftOut {
         let is_empty = read.chain.is_empty();
-        if !is_empty && self.segment_of(offset) < self.segment_of(max_offset) {
+        // A segment that was just started has no record yet.
+        let last = max_offset.saturating_sub(1).max(offset);
+        if !is_empty && self.segment_of(offset) < self.segment_of(last) {
             return LeftOut::LaterSegments;
         }
         // One batch had room: if there is none, it reaches above `max_offset`.

@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{
-    AppendError, AppendOptions, Check, LogConfig, LogError, Origin, ReadError, ReadPlan, RetentionStep,
-    TimestampOffset, Visible,
+    AppendError, AppendOptions, Check, LeftOut, LogConfig, LogError, Origin, ReadError, ReadPlan,
+    RetentionStep, TimestampOffset, Visible,
 };
 use ottla_wire::{Batches, Compression, Piece, Seal, TimestampType};
 
@@ -636,4 +636,19 @@ fn a_wall_clock_that_went_back_does_not_stop_the_flushes() {
     let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
     append(&mut log, b"x").expect("appended");
     assert!(!log.is_flush_overdue(NOW - 3_600_000), "no flush.ms is set");
+}
+
+/// A fetch of the last records did not wait for `fetch.min.bytes` while the active segment had none.
+#[test]
+fn a_segment_without_records_is_not_left_out() {
+    let config = LogConfig { tail_cache_bytes: 0, ..LogConfig::default() };
+    let (mut log, _) = open(&MemStorage::new(), &config);
+    append(&mut log, b"first").expect("appended");
+    log.roll(NOW).expect("rolled");
+    let read = log.read(0, 1000, 1, true).expect("read");
+    assert_eq!(log.left_out(0, &read, 1, true), LeftOut::Nothing);
+    append(&mut log, b"second").expect("appended");
+    assert_eq!(log.left_out(0, &read, 1, true), LeftOut::Nothing, "it is above the limit");
+    let read = log.read(0, 1000, 2, true).expect("read");
+    assert_eq!(log.left_out(0, &read, 2, true), LeftOut::LaterSegments);
 }
