@@ -225,23 +225,33 @@ impl TailCache {
         min_one_batch: bool,
     ) -> Option<CachedRead> {
         let first = self.find(offset)?;
-        if self.open.is_some() && max_bytes > SMALL_BYTES {
-            self.seal();
-        }
+        let mut number = first;
         let mut left = max_bytes;
         let mut next_offset = offset;
         let mut chain = Chain::new();
-        for (number, run) in self.runs.range(first..).enumerate() {
-            let from =
-                if number == 0 && run.span.base_offset < offset { walk_to(&run.bytes, offset) } else { 0 };
+        loop {
+            if number == self.runs.len() {
+                // Only a read that has room for more: the others would make a run of every small batch.
+                if left == 0 || self.open.is_none_or(|open| open.base_offset >= max_offset) {
+                    break;
+                }
+                self.seal();
+            }
+            let run = &self.runs[number];
+            let from = if number == first && run.span.base_offset < offset {
+                walk_to(&run.bytes, offset)
+            } else {
+                0
+            };
             let rest = run.bytes.len() - from;
             if rest <= left && run.span.end_offset <= max_offset {
                 chain.push_bytes(run.bytes.slice(from..));
                 next_offset = run.span.end_offset;
                 left -= rest;
+                number += 1;
                 continue;
             }
-            let need_one = min_one_batch && number == 0;
+            let need_one = min_one_batch && number == first;
             let (to, end) = walk_within(&run.bytes[from..], left, max_offset, need_one);
             if to > 0 {
                 chain.push_bytes(run.bytes.slice(from..from + to));
@@ -373,6 +383,25 @@ mod tests {
         assert_eq!(offsets(&read.chain), [10], "batch 12..=13 is not wholly below 13");
         assert!(cache.read(10, usize::MAX, 11, true).expect("held").chain.is_empty());
         assert_eq!(cache.position_of(12), Some((0, 6 * one as u64)));
+    }
+
+    /// They were left out as if they had no room.
+    #[test]
+    fn a_small_read_has_the_batches_that_are_not_sealed() {
+        let mut cache = TailCache::new(1 << 20, CacheTotal::default());
+        let one = batch(0, 1, 10).len();
+        let mut position = 0;
+        for n in 0..4 {
+            push(&mut cache, n, 1, 10, &mut position);
+            if n == 1 {
+                assert_eq!(offsets(&cache.read(0, 1000, i64::MAX, true).expect("held").chain), [0, 1]);
+            }
+        }
+        let read = cache.read(0, one * 2, i64::MAX, true).expect("held");
+        assert_eq!((offsets(&read.chain), read.next_offset), (vec![0, 1], 2));
+        assert!(cache.read(0, 1000, 2, true).is_some() && cache.open.is_some(), "no read needs the others");
+        let read = cache.read(0, one * 3 + 1, i64::MAX, true).expect("held");
+        assert_eq!((offsets(&read.chain), read.next_offset), (vec![0, 1, 2], 3));
     }
 
     #[test]
