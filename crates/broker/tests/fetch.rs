@@ -71,6 +71,23 @@ fn a_long_poll_without_enough_data_is_answered_when_its_time_is_over() {
     assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::OffsetOutOfRange);
 }
 
+/// The request did not wait: it asked for no bytes, although a response without room for bytes has one batch.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the broker's long poll runs on the real clock here")]
+fn a_long_poll_without_room_for_bytes_waits_for_one_batch() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.produce("orders", -1, &batch(&[b"one"], &Seal::default()));
+    let wait = Duration::from_millis(60);
+    let started = Instant::now();
+    let request = FetchRequest { max_bytes: 0, ..fetch(wait, 1, &[1]) };
+    connection.ask(12, &request).expect("an answer");
+    assert!(started.elapsed() >= wait, "there are no records");
+    let request = FetchRequest { max_bytes: 0, ..fetch(PATIENCE * 10, 1, &[0]) };
+    let answer = connection.ask(12, &request).expect("an answer at once");
+    assert!(answer.responses[0].partitions[0].records.as_ref().is_some_and(|records| !records.is_empty()));
+}
+
 /// The bytes that were read were too few, and the request waited, although the rest had no room in any answer.
 #[test]
 fn a_long_poll_does_not_wait_for_bytes_that_have_no_room() {

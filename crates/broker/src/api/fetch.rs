@@ -223,8 +223,8 @@ async fn read_or_wait(
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
     let bytes_max = bytes_max.min(context.fetch_burst());
-    // As in Kafka: more bytes than a response can have would never come.
-    let bytes_min = (request.min_bytes.max(0) as usize).min(bytes_max);
+    // As in Kafka: more bytes than a response can have would never come. One batch has room in any.
+    let bytes_min = (request.min_bytes.max(0) as usize).min(bytes_max.max(1));
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {
         Syncer::Thread => Unchecked::Found(Vec::new()),
