@@ -289,14 +289,17 @@ impl Log {
     }
 
     /// The next step of the search for a record with this timestamp or a later one, from the offset `searched` on. Loads the timestamps
-    /// of one segment at most.
+    /// of one segment at most. The active segment is searched once.
     ///
     /// An offset, not a segment, says what was searched: a compaction can merge the segment with later ones meanwhile.
     pub fn plan_time_lookup(&mut self, timestamp: i64, searched: i64) -> Result<TimeLookupStep, ReadError> {
         self.check_readable()?;
         for number in 0..self.segments.len() {
-            let end_offset = self.segments[number].end_offset;
-            if end_offset <= searched {
+            let segment = &self.segments[number];
+            let (base_offset, end_offset) = (segment.base_offset, segment.end_offset);
+            // With steady appends, the search for more records in the active segment would not end.
+            let is_active = number + 1 == self.segments.len();
+            if end_offset <= searched || is_active && base_offset < searched {
                 continue;
             }
             let was_unknown = has_unknown_timestamps(&self.segments[number]);

@@ -131,6 +131,24 @@ fn a_compaction_between_two_steps_hides_no_record() {
     assert_eq!(steps, 3, "two segments were passed before");
 }
 
+/// The active segment was searched again and again if it had grown since.
+#[test]
+fn a_lookup_by_time_ends_while_records_are_appended() {
+    let (mut log, _) = open(&MemStorage::new(), &LogConfig::default());
+    append(&mut log, &[record(1, "deleted").timed(NOW + 1)]);
+    append(&mut log, &[record(1, "older").timed(NOW)]);
+    drop(log.delete_records_before(1).expect("deleted"));
+    let (log, mut steps) = (RefCell::new(log), 0);
+    let found = find_by_time(NOW + 1, || {
+        let mut log = log.borrow_mut();
+        append(&mut log, &[record(1, "older").timed(NOW)]);
+        steps += 1;
+        assert!(steps < 5, "the lookup does not end");
+        log
+    });
+    assert_eq!((found.expect("read"), steps), (None, 2));
+}
+
 /// Lookups by time opened the files of a log that was offline. They found records that reads refused, or a missing file.
 #[test]
 fn lookups_by_time_in_a_log_that_is_offline_fail_with_its_reason() {
