@@ -18,8 +18,9 @@ use crate::segment_name::{LOG_SUFFIX, file_name};
 /// The parts of the memory for keys that bits of offsets and runs of batches may take: there are then bits for 8 times as
 /// many offsets as there is room for keys.
 const HELPERS_PART: usize = 30;
-/// The first batches of a segment that are read until one has a timestamp.
-const FIRST_BATCHES_MAX: usize = 100;
+/// The first batches of a segment that are read until one has a timestamp. Their headers can be in as many places of the file, and other
+/// callers of the log wait meanwhile.
+const FIRST_BATCHES_MAX: usize = 16;
 
 /// The clean and the dirty part of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
