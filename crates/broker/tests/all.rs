@@ -51,6 +51,7 @@ mod share_groups;
 mod share_initialization;
 mod share_locks;
 mod share_memory;
+mod share_min_bytes;
 mod share_pruning;
 mod share_state_offline;
 mod share_topic_deletion;

@@ -73,7 +73,7 @@ pub(crate) fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> B
 }
 
 /// A broker whose group begins both partitions at the offset.
-fn start_group(storage: &MemStorage, offset: i64) -> BrokerThread {
+pub(crate) fn start_group(storage: &MemStorage, offset: i64) -> BrokerThread {
     let broker = start(storage);
     initialize(&broker, offset);
     broker
@@ -126,7 +126,7 @@ impl Member {
         Self { connection, id, topic, epoch: 0, records_max: 500, mode: 0, wait_ms: 0 }
     }
 
-    fn request(&self, acks: Vec<AcknowledgementBatch>) -> ShareFetchRequest {
+    pub(crate) fn request(&self, acks: Vec<AcknowledgementBatch>) -> ShareFetchRequest {
         let has_topic = self.epoch == 0 || !acks.is_empty();
         let partition = FetchPartition { partition_index: 0, acknowledgement_batches: acks };
         let topic = FetchTopic { topic_id: self.topic, partitions: vec![partition] };
@@ -145,7 +145,7 @@ impl Member {
         }
     }
 
-    fn send(&mut self, request: &ShareFetchRequest) -> ShareFetchResponse {
+    pub(crate) fn send(&mut self, request: &ShareFetchRequest) -> ShareFetchResponse {
         let response = self.connection.ask(2, request).expect("an answer");
         if response.error_code == ErrorCode::None {
             self.epoch += 1;
@@ -374,22 +374,7 @@ fn a_fetch_waits_for_records_and_for_bytes() {
     assert_eq!(acquired_in(&response), [(10, 10, 1)]);
 }
 
-/// The request waited although the rest had no room in any response.
-#[test]
-fn a_fetch_does_not_wait_for_bytes_that_have_no_room() {
-    let broker = start_group(&MemStorage::new(), 0);
-    let mut connection = Raw::connect(broker.addresses()[0]);
-    for _ in 0..11 {
-        connection.produce("orders", -1, &batch(&[&vec![b'x'; 100_000]], &Seal::default()));
-    }
-    let mut member = Member::join(&broker, "a");
-    // The connection does not wait as long for an answer.
-    member.wait_ms = 600_000;
-    let request = ShareFetchRequest { min_bytes: 4 << 20, ..member.request(Vec::new()) };
-    assert!(!acquired_in(&member.send(&request)).is_empty());
-}
-
-fn acquired_in(response: &ShareFetchResponse) -> Vec<Acquired> {
+pub(crate) fn acquired_in(response: &ShareFetchResponse) -> Vec<Acquired> {
     response.responses.iter().flat_map(|topic| topic.partitions.iter().flat_map(acquired)).collect()
 }
 

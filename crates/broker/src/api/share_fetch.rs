@@ -481,6 +481,7 @@ impl Fetch<'_> {
                     looked.records.push(Records { target: at, chain, acquired });
                 }
                 Ok(ShareFetched::Nothing) => {}
+                Ok(ShareFetched::NoRoom) => looked.left_out_bytes += bytes_max,
                 Ok(ShareFetched::Unchecked(read)) => looked.unchecked.push(read),
                 Ok(ShareFetched::Closed) => looked.has_closed = true,
                 Err(code) => looked.failed.push((target.place, code)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_log::{ColdRead, CommittedRead, LeftOut, ReadError, ReadPlan};
+use ottla_log::{ColdRead, CommittedRead, LeftOut, Log, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_wire::Chain;
 use tokio::time::Instant;
@@ -40,6 +40,8 @@ pub(crate) enum ShareFetched {
     Records { chain: Chain, acquired: Vec<Acquired>, left_out: LeftOut },
     /// Nothing is available.
     Nothing,
+    /// A look has found a batch that has no room.
+    NoRoom,
     /// These batches must be checked first.
     Unchecked(ColdRead),
     /// The share partition must be loaded again.
@@ -67,7 +69,7 @@ impl LedPartition {
         now: Instant,
         read: ShareRead<'_>,
     ) -> Result<ShareFetched, ErrorCode> {
-        let ShareRead { acquirer, settings, bytes_max, is_first, reads_unchecked, only_looks } = read;
+        let ShareRead { acquirer, settings, is_first, only_looks, .. } = read;
         let mut state = lock(&self.state);
         if self.is_closed() {
             return Ok(ShareFetched::Closed);
@@ -91,19 +93,10 @@ impl LedPartition {
             if offset >= end {
                 break;
             }
-            let found = if reads_unchecked {
-                log.read(offset, bytes_max, end, is_first)
-            } else {
-                match log.plan_read(offset, bytes_max, end, is_first) {
-                    Ok(ReadPlan::Cold(cold)) if cold.is_unchecked() => {
-                        return Ok(ShareFetched::Unchecked(cold));
-                    }
-                    Ok(ReadPlan::Ready(found)) => Ok(found),
-                    Ok(ReadPlan::Cold(_)) => log.read(offset, bytes_max, end, is_first),
-                    Err(error) => Err(error),
-                }
+            let found = match read_batches(&mut log, offset, end, &read).map_err(|error| code_of(&error))? {
+                ReadPlan::Ready(found) => found,
+                ReadPlan::Cold(cold) => return Ok(ShareFetched::Unchecked(cold)),
             };
-            let found = found.map_err(|error| code_of(&error))?;
             let (found, aborted) = if settings.is_committed {
                 let listed = log.aborted_in(offset, found, end, ABORTED_TRANSACTIONS_MAX, true);
                 let CommittedRead { read, aborted } = listed.map_err(|error| code_of(&error))?;
@@ -120,6 +113,9 @@ impl LedPartition {
                 ErrorCode::KafkaStorageError
             })?;
             if spans.is_empty() {
+                if left_out == LeftOut::NoRoom {
+                    return Ok(ShareFetched::NoRoom);
+                }
                 break;
             }
             if only_looks {
@@ -140,6 +136,17 @@ impl LedPartition {
         }
         Ok(ShareFetched::Nothing)
     }
+}
+
+/// Reads batches below `end`. Returns the read of those that must be checked first.
+fn read_batches(log: &mut Log, offset: i64, end: i64, read: &ShareRead<'_>) -> Result<ReadPlan, ReadError> {
+    if !read.reads_unchecked {
+        match log.plan_read(offset, read.bytes_max, end, read.is_first)? {
+            ReadPlan::Cold(cold) if !cold.is_unchecked() => {}
+            plan => return Ok(plan),
+        }
+    }
+    log.read(offset, read.bytes_max, end, read.is_first).map(ReadPlan::Ready)
 }
 
 /// Logs why a read failed and returns its error code.
