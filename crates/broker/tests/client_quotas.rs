@@ -247,13 +247,14 @@ fn a_producer_that_leaves_before_its_responses_uses_its_quota() {
         assert!(Instant::now() < deadline, "the batches are not appended");
         std::thread::sleep(Duration::from_millis(5));
     }
-    broker.cluster().clear_disk_faults();
-    // The broker notices the ends of the connections after the appends. These requests alone remain below the quota.
+    // The broker notices the ends of the connections after the appends. These requests wait for no sync. They alone remain below the
+    // quota.
     let request = produce_request("orders", 1, &batch(&[b"a"], &Seal::default()));
     while connection.ask(12, &request).expect("an answer").throttle_time_ms == 0 {
         assert!(Instant::now() < deadline, "the requests of the clients that left do not count");
         std::thread::sleep(Duration::from_millis(100));
     }
+    broker.cluster().clear_disk_faults();
 }
 
 /// The connection stayed until the pause was over, for days, and filled `max.connections` without a client.
@@ -467,7 +468,9 @@ fn a_client_whose_requests_are_handled_on_other_threads_pauses() {
     // It allows five milliseconds at once.
     let (_broker, mut connection) = start_with_quota(&[("user", None)], "request_percentage", 0.5);
     let seal = Seal { compression: Compression::Gzip, ..Seal::default() };
-    let records = batch(&[&vec![7; 32 << 20]], &seal);
+    // Many small records: a large one inflates faster.
+    let values = vec![&b"xxxxxxxxxxxxxxxx"[..]; 300_000];
+    let records = batch(&values, &seal);
     let response = connection.ask(12, &produce_request("orders", 1, &records)).expect("an answer");
     assert_eq!(response.responses[0].partition_responses[0].error_code, ErrorCode::None);
     assert!(response.throttle_time_ms > 0);
