@@ -65,7 +65,9 @@ fn add_result(results: &mut CommitResults, at: &TopicPartition, result: &Result<
 }
 
 fn add_results(results: &mut CommitResults, others: &CommitResults) {
-    others.iter().for_each(|(at, result)| add_result(results, at, result));
+    for (at, result) in others {
+        add_result(results, at, result);
+    }
 }
 
 struct ShareTask {

@@ -1,44 +1,32 @@
 //! lz4 frames with independent blocks of 64 KiB, the only kind that Java's reader accepts.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
-use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 
+use super::lz4_frame::{self, Frame, FrameReader};
 use super::{CompressError, corrupt, read_capped, too_large};
 use crate::batch::Compression;
 
-const FRAME_MAGIC: u32 = 0x184d_2204;
-/// The largest block size that a frame can declare.
-const BLOCK_BYTES_MAX: usize = 4 << 20;
-/// Starts a frame of the format before frames had a header.
+/// Starts a frame of the format before frames had a header. `lz4_flex` reads those: few clients write them.
 const LEGACY_MAGIC: u32 = 0x184c_2102;
 const LEGACY_BLOCK_BYTES: usize = 8 << 20;
-/// The bytes that a block may refer to in the blocks before it.
-const WINDOW_BYTES: usize = 64 << 10;
 /// The memory of a decoder beside its blocks.
-const DECODER_BYTES: usize = 128 << 10;
-/// The flags of a frame's header.
-const INDEPENDENT_BLOCKS: u8 = 0x20;
-const BLOCK_CHECKSUMS: u8 = 0x10;
-const CONTENT_SIZE: u8 = 0x08;
+const DECODER_BYTES: usize = 1 << 10;
 
-/// The memory of a decoder for this frame: a block before decompression, and one after it; two if blocks refer to earlier ones.
+/// The memory of a decoder for this frame: a block after decompression, and what it may refer to. Frames of the old format take a block
+/// before decompression, too.
 pub(super) fn decoder_bytes(input: &[u8]) -> usize {
-    let most = 2 * LEGACY_BLOCK_BYTES + DECODER_BYTES;
-    let Some((magic, [flags, sizes, ..])) = input.split_first_chunk::<4>() else { return DECODER_BYTES };
-    let block = match (u32::from_le_bytes(*magic), sizes >> 4 & 7) {
-        (LEGACY_MAGIC, _) => return most,
-        (FRAME_MAGIC, 4) => 64 << 10,
-        (FRAME_MAGIC, 5) => 256 << 10,
-        (FRAME_MAGIC, 6) => 1 << 20,
-        (FRAME_MAGIC, 7) => BLOCK_BYTES_MAX,
-        // The decoder refuses other sizes before it allocates.
-        _ => return DECODER_BYTES,
-    };
-    let decompressed = if flags & INDEPENDENT_BLOCKS != 0 { block } else { 2 * block + WINDOW_BYTES };
-    block + decompressed + DECODER_BYTES
+    if is_legacy(input) {
+        return 2 * LEGACY_BLOCK_BYTES + DECODER_BYTES;
+    }
+    // Other input is refused before memory is taken.
+    Frame::parse(input).map_or(0, |frame| lz4_frame::reader_bytes(input, &frame)) + DECODER_BYTES
+}
+
+fn is_legacy(input: &[u8]) -> bool {
+    input.starts_with(&LEGACY_MAGIC.to_le_bytes())
 }
 
 pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
@@ -50,102 +38,51 @@ pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(
 }
 
 pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
-    if input.is_empty() {
-        return Err(corrupt(Compression::Lz4, "no frame"));
+    if is_legacy(input) {
+        return read_capped(Compression::Lz4, input, cap, FrameDecoder::new(input));
     }
-    read_capped(Compression::Lz4, input, cap, FrameDecoder::new(input))
+    lz4_frame::read_all(input, cap)
 }
 
-pub(super) fn decoder(input: Bytes) -> Result<FrameDecoder<Reader<Bytes>>, CompressError> {
-    if input.is_empty() {
-        return Err(corrupt(Compression::Lz4, "no frame"));
+pub(super) fn decoder(input: Bytes) -> Result<Box<dyn Read + Send>, CompressError> {
+    if is_legacy(&input) {
+        return Ok(Box::new(FrameDecoder::new(input.reader())));
     }
-    Ok(FrameDecoder::new(input.reader()))
+    Ok(Box::new(FrameReader::new(input)?))
 }
 
 /// Checks what Java's reader requires of a frame beyond [`decompress`] (`Lz4BlockInputStream`): the magic of the current format, blocks
 /// that do not refer to earlier ones, and an end mark.
 pub(super) fn check_for_java(input: &[u8]) -> Result<(), CompressError> {
-    let mut frame = Frame::parse(input)?;
-    if frame.flags & INDEPENDENT_BLOCKS == 0 {
+    let frame = Frame::parse(input)?;
+    if !frame.has_independent_blocks() {
         return Err(corrupt(Compression::Lz4, "a frame of linked blocks, which Java's clients cannot read"));
     }
-    while frame.next_block()?.is_some() {}
+    let mut rest = &input[frame.header_bytes..];
+    while let Some(block) = frame.block(rest)? {
+        rest = &rest[block.length..];
+    }
     Ok(())
 }
 
 /// Decompresses a frame of message format v0, whose header checksum Java computed wrongly (KAFKA-3160). It walks the
 /// blocks and ignores every checksum; the message's own CRC covers the bytes.
 pub fn decompress_ignoring_checksums(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
-    let mut frame = Frame::parse(input)?;
+    let frame = Frame::parse(input)?;
+    let mut rest = &input[frame.header_bytes..];
     let mut out = Vec::new();
-    while let Some(block) = frame.next_block()? {
-        if block.is_compressed {
-            let room = cap.saturating_sub(out.len());
-            let most = room.min(BLOCK_BYTES_MAX).min(block.bytes.len().saturating_mul(255));
-            let mut block_out = vec![0; most];
-            let written = lz4_flex::block::decompress_into(block.bytes, &mut block_out).map_err(|error| {
-                if room < BLOCK_BYTES_MAX {
-                    too_large(Compression::Lz4, input, cap)
-                } else {
-                    corrupt(Compression::Lz4, error)
-                }
-            })?;
-            out.extend_from_slice(&block_out[..written]);
-        } else {
-            out.extend_from_slice(block.bytes);
-        }
-        if out.len() > cap {
+    while let Some(block) = frame.block(rest)? {
+        if frame.append(&block, cap - out.len(), &mut out)?.is_none() {
             return Err(too_large(Compression::Lz4, input, cap));
         }
+        rest = &rest[block.length..];
     }
     Ok(out)
 }
 
-/// A frame whose blocks are walked without a check of its checksums.
-struct Frame<'a> {
-    flags: u8,
-    /// The bytes behind the last block that was returned.
-    rest: &'a [u8],
-}
-
-struct Block<'a> {
-    is_compressed: bool,
-    bytes: &'a [u8],
-}
-
-impl<'a> Frame<'a> {
-    fn parse(input: &'a [u8]) -> Result<Self, CompressError> {
-        let bad = |reason: &str| corrupt(Compression::Lz4, reason);
-        let (magic, rest) = input.split_first_chunk::<4>().ok_or_else(|| bad("the frame is truncated"))?;
-        if u32::from_le_bytes(*magic) != FRAME_MAGIC {
-            return Err(bad("no frame magic"));
-        }
-        let flags = *rest.first().ok_or_else(|| bad("the frame is truncated"))?;
-        let header = 3 + if flags & CONTENT_SIZE != 0 { 8 } else { 0 };
-        let rest = rest.get(header..).ok_or_else(|| bad("the frame is truncated"))?;
-        Ok(Self { flags, rest })
-    }
-
-    /// The next block; `None` at the end mark.
-    fn next_block(&mut self) -> Result<Option<Block<'a>>, CompressError> {
-        let bad = |reason: &str| corrupt(Compression::Lz4, reason);
-        let (word, after) =
-            self.rest.split_first_chunk::<4>().ok_or_else(|| bad("a block's length is truncated"))?;
-        let word = u32::from_le_bytes(*word);
-        let length = (word & 0x7fff_ffff) as usize;
-        if length == 0 {
-            return Ok(None);
-        }
-        let (bytes, after) = after.split_at_checked(length).ok_or_else(|| bad("a block is truncated"))?;
-        let has_checksum = self.flags & BLOCK_CHECKSUMS != 0;
-        self.rest = if has_checksum { after.get(4..).unwrap_or_default() } else { after };
-        Ok(Some(Block { is_compressed: word & 0x8000_0000 == 0, bytes }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::lz4_frame::{BLOCK_BYTES_MAX, KEPT_BYTES_MAX};
     use super::*;
 
     fn encoded(info: FrameInfo, input: &[u8]) -> Vec<u8> {
@@ -174,12 +111,19 @@ mod tests {
 
     /// Every frame counted 8 MiB, and one of the old format took 16.
     #[test]
-    fn the_memory_of_a_decoder_depends_on_the_declared_blocks() {
+    fn the_memory_of_a_decoder_depends_on_the_declared_blocks_and_on_the_input() {
         let frame = |mode, size| encoded(FrameInfo::new().block_mode(mode).block_size(size), b"text");
-        let small = decoder_bytes(&frame(BlockMode::Independent, BlockSize::Max64KB));
-        assert_eq!(small, 2 * (64 << 10) + DECODER_BYTES);
-        let large = decoder_bytes(&frame(BlockMode::Linked, BlockSize::Max4MB));
-        assert_eq!(large, 3 * BLOCK_BYTES_MAX + WINDOW_BYTES + DECODER_BYTES);
+        let of = |mode, size| decoder_bytes(&frame(mode, size));
+        let small = of(BlockMode::Independent, BlockSize::Max64KB);
+        assert!((1 << 10..80 << 10).contains(&small), "{small}");
+        assert_eq!(of(BlockMode::Independent, BlockSize::Max4MB), small, "the content is small");
+        assert_eq!(of(BlockMode::Linked, BlockSize::Max4MB), small + KEPT_BYTES_MAX);
+        let long = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max4MB);
+        let long = decoder_bytes(&encoded(
+            long,
+            &(0..1 << 20).map(|at: u32| (at.wrapping_mul(at) >> 3) as u8).collect::<Vec<u8>>(),
+        ));
+        assert!((BLOCK_BYTES_MAX..BLOCK_BYTES_MAX + (64 << 10)).contains(&long), "{long}");
         let legacy = decoder_bytes(&[&LEGACY_MAGIC.to_le_bytes()[..], &[0; 8]].concat());
         assert_eq!(legacy, 2 * LEGACY_BLOCK_BYTES + DECODER_BYTES);
         assert_eq!(decoder_bytes(b"lz4?"), DECODER_BYTES);

@@ -2,6 +2,7 @@
 
 mod gzip;
 mod lz4;
+mod lz4_frame;
 mod snappy;
 mod zstd;
 
@@ -134,7 +135,7 @@ pub(crate) fn decoder(
         Compression::None => Box::new(input.reader()),
         Compression::Gzip => Box::new(gzip::decoder(input)),
         Compression::Snappy => Box::new(snappy::SnappyReader::new(input, cap)),
-        Compression::Lz4 => Box::new(lz4::decoder(input)?),
+        Compression::Lz4 => lz4::decoder(input)?,
         Compression::Zstd => Box::new(zstd::decoder(input)?),
     })
 }
