@@ -88,6 +88,22 @@ fn a_long_poll_without_room_for_bytes_waits_for_one_batch() {
     assert!(answer.responses[0].partitions[0].records.as_ref().is_some_and(|records| !records.is_empty()));
 }
 
+/// Its high watermark was 1 and its log start 0, with either isolation.
+#[test]
+fn a_fetch_that_is_out_of_range_does_not_tell_the_offsets_of_the_partition() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.produce("orders", -1, &batch(&[b"one"], &Seal::default()));
+    for isolation_level in [0, 1] {
+        let request = FetchRequest { isolation_level, ..fetch(Duration::ZERO, 1, &[7]) };
+        let answer = connection.ask(12, &request).expect("an answer");
+        let part = &answer.responses[0].partitions[0];
+        assert_eq!(part.error_code, ErrorCode::OffsetOutOfRange);
+        assert_eq!((part.high_watermark, part.last_stable_offset, part.log_start_offset), (-1, -1, -1));
+        assert_eq!(part.aborted_transactions, None);
+    }
+}
+
 /// The bytes that were read were too few, and the request waited, although the rest had no room in any answer.
 #[test]
 fn a_long_poll_does_not_wait_for_bytes_that_have_no_room() {

@@ -483,8 +483,7 @@ fn read_one(
         return data;
     }
     if follows && !(low..=high_watermark).contains(&want.fetch_offset) {
-        data.error_code = ErrorCode::OffsetOutOfRange;
-        return data;
+        return failed(want.partition, ErrorCode::OffsetOutOfRange);
     }
     // The client's last record is from an epoch that ended earlier in this log, so the client must truncate (KIP-595).
     if want.last_fetched_epoch >= 0
@@ -558,7 +557,8 @@ fn read_records(
             left_out
         }
         Err(error) => {
-            data.error_code = code_of_failed_read(&error);
+            // As in Kafka, without the offsets of the partition.
+            *data = failed(want.partition, code_of_failed_read(&error));
             LeftOut::Nothing
         }
     }
