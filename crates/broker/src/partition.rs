@@ -245,6 +245,11 @@ impl Partition {
         if self.leader() != node {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
+        self.check_epoch(epoch)
+    }
+
+    /// Returns the error of a request under the client's `epoch` (-1: unknown), if there is one.
+    pub(crate) fn check_epoch(&self, epoch: i32) -> Result<(), ErrorCode> {
         match epoch.cmp(&self.leader_epoch()) {
             _ if epoch < 0 => Ok(()),
             std::cmp::Ordering::Less => Err(ErrorCode::FencedLeaderEpoch),

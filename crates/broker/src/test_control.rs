@@ -374,7 +374,8 @@ impl Cluster {
 
     /// Answers fetches as librdkafka's mock cluster does. The answer is decided when the request arrives: one without
     /// records waits for its whole time, whatever is written or changed meanwhile. Only the answer of a node that does not
-    /// lead names the leader. Records of share groups stay in flight when the leader of their partition moves.
+    /// lead names the leader, and it does not compare leader epochs. Records of share groups stay in flight when the leader of
+    /// their partition moves.
     pub fn set_mock_fetches(&self, mock: bool) {
         self.overrides.arrange(|state| state.mock_fetches = mock);
     }

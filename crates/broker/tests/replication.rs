@@ -8,6 +8,11 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::offset_for_leader_epoch::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
 
 use crate::common;
 use crate::common::{Raw, metadata_of};
@@ -88,6 +93,56 @@ fn writes_need_min_insync_replicas_and_the_leader_fails_over() {
     assert_eq!(second.produce("orders", 1, &batch).error_code, ErrorCode::None);
     broker.cluster().take_up(1);
     assert_eq!(shown(&mut second, "orders"), [(vec![1, 2, 3], vec![1, 2], 1)]);
+}
+
+/// The codes that a node answers to a fetch, a lookup of an offset and one of an epoch's end, for `orders` partition 0.
+fn codes_with_epoch(connection: &mut Raw, current_leader_epoch: i32) -> [ErrorCode; 3] {
+    let partition = FetchPartition { current_leader_epoch, partition_max_bytes: 1, ..Default::default() };
+    let topics =
+        vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
+    let fetch = FetchRequest { replica_id: -1, session_epoch: -1, topics, ..Default::default() };
+    let fetched = connection.ask(12, &fetch).expect("an answer");
+    let partition = ListOffsetsPartition { timestamp: -1, current_leader_epoch, ..Default::default() };
+    let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] }];
+    let list = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    let listed = connection.ask(7, &list).expect("an answer");
+    let partition = OffsetForLeaderPartition { partition: 0, current_leader_epoch, leader_epoch: 0 };
+    let topics = vec![OffsetForLeaderTopic { topic: "orders".into(), partitions: vec![partition] }];
+    let end = OffsetForLeaderEpochRequest { replica_id: -1, topics };
+    let ended = connection.ask(4, &end).expect("an answer");
+    [
+        fetched.responses[0].partitions[0].error_code,
+        listed.topics[0].partitions[0].error_code,
+        ended.topics[0].partitions[0].error_code,
+    ]
+}
+
+/// A replica that does not lead answered NOT_LEADER_OR_FOLLOWER whatever the client's epoch was.
+#[test]
+fn a_replica_compares_the_epochs_before_it_says_that_it_does_not_lead() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut nodes = broker.addresses().iter().map(|address| Raw::connect(*address));
+    let [mut leader, mut replica, mut other] = std::array::from_fn(|_| nodes.next().expect("three nodes"));
+    assert_eq!(create(&mut leader, vec![topic("orders", 2)]), [(ErrorCode::None, 2)]);
+    for node in [2, 1] {
+        assert!(broker.cluster().set_leader("orders", 0, node));
+    }
+    let described = leader.ask(13, &metadata_of("orders")).expect("an answer");
+    let partition = &described.topics[0].partitions[0];
+    assert_eq!((&partition.replica_nodes[..], partition.leader_id), (&[1, 2][..], 1));
+    let epoch = partition.leader_epoch;
+    let (fenced, unknown) = (ErrorCode::FencedLeaderEpoch, ErrorCode::UnknownLeaderEpoch);
+    let moved = ErrorCode::NotLeaderOrFollower;
+    for (epoch, of_leader, of_replica) in [
+        (epoch - 1, fenced, fenced),
+        (epoch, ErrorCode::None, moved),
+        (epoch + 1, unknown, unknown),
+        (-1, ErrorCode::None, moved),
+    ] {
+        assert_eq!(codes_with_epoch(&mut leader, epoch), [of_leader; 3], "epoch {epoch}");
+        assert_eq!(codes_with_epoch(&mut replica, epoch), [of_replica; 3], "epoch {epoch}");
+        assert_eq!(codes_with_epoch(&mut other, epoch), [moved; 3], "epoch {epoch}");
+    }
 }
 
 #[test]

@@ -447,7 +447,9 @@ fn read_one(
         && partition.leader() != context.node();
     if follows {
         // The replica has the leader's records, up to the limit that a test has set.
-    } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
+    } else if let Err(code) =
+        context.cluster().check_leader(partition, context.node(), want.current_leader_epoch)
+    {
         return refused(context, partition, want.partition, code);
     }
     if let Some(code) = target.injected {

@@ -46,7 +46,7 @@ impl Api for ListOffsetsRequest {
                 }
                 let found = cluster.partition(topic, partition.partition_index);
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-                found.check_leader(node, partition.current_leader_epoch)?;
+                cluster.check_leader(&found, node, partition.current_leader_epoch)?;
                 if times_unknown && partition.timestamp >= 0 {
                     return Ok(NOWHERE);
                 }

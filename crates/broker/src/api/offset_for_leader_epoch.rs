@@ -13,7 +13,7 @@ impl Api for OffsetForLeaderEpochRequest {
         answer(self, |topic, partition| {
             let found = context.cluster().partition(topic, partition.partition);
             let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-            found.check_leader(context.node(), partition.current_leader_epoch)?;
+            context.cluster().check_leader(&found, context.node(), partition.current_leader_epoch)?;
             // The epoch that runs now ends where the log does.
             if partition.leader_epoch == found.leader_epoch() {
                 return Ok((partition.leader_epoch, found.high_watermark()));

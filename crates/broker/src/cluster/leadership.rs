@@ -100,6 +100,25 @@ impl Cluster {
         Replicas { all, in_sync, offline }
     }
 
+    /// Returns the error of a request for the partition's leader at `node` under the client's `epoch` (-1: unknown), if there is one.
+    ///
+    /// As in Kafka, a replica compares the epochs before it refuses because it does not lead. librdkafka's mock cluster does not.
+    pub(crate) fn check_leader(&self, partition: &Partition, node: i32, epoch: i32) -> Result<(), ErrorCode> {
+        let checked = partition.check_leader(node, epoch);
+        if checked == Err(ErrorCode::NotLeaderOrFollower)
+            && !self.overrides.mock_fetches()
+            && self.is_replica(partition, node)
+        {
+            partition.check_epoch(epoch)?;
+        }
+        checked
+    }
+
+    fn is_replica(&self, partition: &Partition, node: i32) -> bool {
+        let topic = self.topic(&partition.topic);
+        topic.is_some_and(|topic| self.replicas(&topic, partition).all.contains(&node))
+    }
+
     /// Returns whether as many replicas are up as `min.insync.replicas` demands. It demands at most the replication factor.
     pub(crate) fn has_enough_replicas(&self, topic: &Topic, partition: &Partition) -> bool {
         let replicas = self.replicas(topic, partition);
