@@ -8,6 +8,7 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
+use ottla_protocol::messages::describe_producers::{DescribeProducersRequest, TopicRequest};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::offset_for_leader_epoch::{
@@ -142,6 +143,25 @@ fn a_replica_compares_the_epochs_before_it_says_that_it_does_not_lead() {
         assert_eq!(codes_with_epoch(&mut leader, epoch), [of_leader; 3], "epoch {epoch}");
         assert_eq!(codes_with_epoch(&mut replica, epoch), [of_replica; 3], "epoch {epoch}");
         assert_eq!(codes_with_epoch(&mut other, epoch), [moved; 3], "epoch {epoch}");
+    }
+}
+
+/// Only the leader did. Kafka's Admin can ask a certain broker.
+#[test]
+fn every_replica_describes_the_producers_of_a_partition() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, vec![topic("orders", 2)]), [(ErrorCode::None, 2)]);
+    let written = connection.produce("orders", -1, &common::numbered((7, 0), 0, &[b"v"]));
+    assert_eq!(written.error_code, ErrorCode::None);
+    let none = ErrorCode::None;
+    let answers = [(none, vec![7]), (none, vec![7]), (ErrorCode::NotLeaderOrFollower, Vec::new())];
+    for (address, expected) in broker.addresses().iter().zip(answers) {
+        let topics = vec![TopicRequest { name: "orders".into(), partition_indexes: vec![0] }];
+        let answer = Raw::connect(*address).ask(0, &DescribeProducersRequest { topics }).expect("an answer");
+        let partition = &answer.topics[0].partitions[0];
+        let ids: Vec<i64> = partition.active_producers.iter().map(|one| one.producer_id).collect();
+        assert_eq!((partition.error_code, ids), expected);
     }
 }
 

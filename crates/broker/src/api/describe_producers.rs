@@ -23,7 +23,8 @@ impl Api for DescribeProducersRequest {
 
 fn describe(context: &RequestContext, topic: &str, index: i32) -> Result<Vec<ProducerState>, ErrorCode> {
     let partition = context.cluster().partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_leader(context.node(), -1)?;
+    // As in Kafka, all replicas know the producers.
+    context.cluster().check_replica(&partition, context.node(), -1)?;
     let producers = partition.log().producers();
     let state = |producer: ottla_log::ProducerState| ProducerState {
         producer_id: producer.producer_id,

@@ -114,6 +114,21 @@ impl Cluster {
         checked
     }
 
+    /// Returns the error of a request that every replica answers, at `node` under the client's `epoch` (-1: unknown), if there is one.
+    pub(crate) fn check_replica(
+        &self,
+        partition: &Partition,
+        node: i32,
+        epoch: i32,
+    ) -> Result<(), ErrorCode> {
+        match partition.check_leader(node, epoch) {
+            Err(ErrorCode::NotLeaderOrFollower) if self.is_replica(partition, node) => {
+                partition.check_epoch(epoch)
+            }
+            checked => checked,
+        }
+    }
+
     fn is_replica(&self, partition: &Partition, node: i32) -> bool {
         let topic = self.topic(&partition.topic);
         topic.is_some_and(|topic| self.replicas(&topic, partition).all.contains(&node))
