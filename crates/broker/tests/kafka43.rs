@@ -94,6 +94,22 @@ fn offsets_of_tiered_storage_need_the_version_that_introduced_them() {
     assert_eq!(ask(11, -7), (ErrorCode::UnsupportedVersion, -1));
 }
 
+/// A topic that does not exist had another code.
+#[test]
+fn an_unknown_timestamp_is_refused_before_its_topic_is_looked_up() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let (refused, missing) = (ErrorCode::UnsupportedVersion, ErrorCode::UnknownTopicOrPartition);
+    for (timestamp, code) in [(-7, refused), (i64::MIN, refused), (-6, missing), (-1, missing), (0, missing)]
+    {
+        let partition = ListOffsetsPartition { timestamp, ..Default::default() };
+        let topic = ListOffsetsTopic { name: "returns".into(), partitions: vec![partition] };
+        let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
+        let answer = connection.ask(11, &request).expect("an answer");
+        assert_eq!(answer.topics[0].partitions[0].error_code, code, "{timestamp}");
+    }
+}
+
 #[test]
 fn metadata_prefers_a_topic_id_over_a_name() {
     let broker = Broker::builder().memory().topic("orders", 1).topic("returns", 1).spawn().expect("a broker");

@@ -146,6 +146,30 @@ fn a_replica_compares_the_epochs_before_it_says_that_it_does_not_lead() {
     }
 }
 
+/// Only the leader did. Kafka's tools ask so to compare the replicas.
+#[test]
+fn every_replica_answers_a_lookup_of_offsets_for_debugging() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, vec![topic("orders", 2)]), [(ErrorCode::None, 2)]);
+    let written = connection.produce("orders", -1, &common::batch(&[b"v"], &ottla_wire::Seal::default()));
+    assert_eq!(written.error_code, ErrorCode::None);
+    let moved = (ErrorCode::NotLeaderOrFollower, -1);
+    let answers =
+        [((ErrorCode::None, 1), (ErrorCode::None, 1)), (moved, (ErrorCode::None, 1)), (moved, moved)];
+    for (address, (of_clients, of_debugging)) in broker.addresses().iter().zip(answers) {
+        for (replica_id, expected) in [(-1, of_clients), (-2, of_debugging)] {
+            let partition =
+                ListOffsetsPartition { timestamp: -1, current_leader_epoch: -1, ..Default::default() };
+            let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] }];
+            let request = ListOffsetsRequest { replica_id, topics, ..Default::default() };
+            let answer = Raw::connect(*address).ask(7, &request).expect("an answer");
+            let partition = &answer.topics[0].partitions[0];
+            assert_eq!((partition.error_code, partition.offset), expected, "replica id {replica_id}");
+        }
+    }
+}
+
 /// Only the leader did. Kafka's Admin can ask a certain broker.
 #[test]
 fn every_replica_describes_the_producers_of_a_partition() {

@@ -91,10 +91,14 @@ fn seen(data: &PartitionData) -> (Vec<i64>, Option<Vec<(i64, i64)>>) {
 }
 
 fn latest(connection: &mut Raw, isolation_level: i8) -> i64 {
+    latest_for(connection, -1, isolation_level)
+}
+
+fn latest_for(connection: &mut Raw, replica_id: i32, isolation_level: i8) -> i64 {
     let partition = ListOffsetsPartition { timestamp: -1, current_leader_epoch: -1, ..Default::default() };
     let topic = ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] };
     let request =
-        ListOffsetsRequest { replica_id: -1, isolation_level, topics: vec![topic], ..Default::default() };
+        ListOffsetsRequest { replica_id, isolation_level, topics: vec![topic], ..Default::default() };
     connection.ask(7, &request).expect("an answer").topics[0].partitions[0].offset
 }
 
@@ -114,6 +118,8 @@ fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transac
     assert_eq!((data.high_watermark, data.last_stable_offset), (4, 1));
     assert_eq!(seen(&data), (vec![0, 1, 2, 3], None));
     assert_eq!((latest(&mut connection, 1), latest(&mut connection, 0)), (1, 4));
+    // The isolation level is for consumers, not for replicas, and not for the requests that any replica answers.
+    assert_eq!((latest_for(&mut connection, 2, 1), latest_for(&mut connection, -2, 1)), (4, 4));
 
     assert_eq!(end(&mut connection, 9, false), ErrorCode::None);
     let data = fetch(&mut connection, 1, 0);

@@ -19,16 +19,28 @@ const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
+/// The replica ids of requests of clients, and of requests that any replica answers. Other requests are those of followers.
+const CONSUMER_REPLICA: i32 = -1;
+const DEBUGGING_REPLICA: i32 = -2;
 /// The answer for a time after the last record.
 const NOWHERE: TimestampOffset = TimestampOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
 /// The first version of the request that allows each special timestamp.
-const SPECIAL_SINCE: [(i64, i16); 4] =
-    [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11)];
+const SPECIAL_SINCE: [(i64, i16); 6] = [
+    (LATEST, 0),
+    (EARLIEST, 0),
+    (MAX_TIMESTAMP, 7),
+    (EARLIEST_LOCAL, 8),
+    (LATEST_TIERED, 9),
+    (EARLIEST_PENDING_UPLOAD, 11),
+];
 
 impl Api for ListOffsetsRequest {
     async fn handle(self, context: RequestContext) -> ListOffsetsResponse {
         let (version, node) = (context.version, context.node());
-        let isolation = Isolation::of_level(self.isolation_level);
+        let replica_id = self.replica_id;
+        // As in Kafka, the isolation level is for clients only.
+        let level = if replica_id == CONSUMER_REPLICA { self.isolation_level } else { 0 };
+        let isolation = Isolation::of_level(level);
         let mut partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
         let reads =
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
@@ -39,14 +51,17 @@ impl Api for ListOffsetsRequest {
                 if repeated.contains(topic, partition.partition_index) {
                     return Err(ErrorCode::InvalidRequest);
                 }
-                let is_special =
-                    |(special, since): &(i64, i16)| *special == partition.timestamp && version < *since;
-                if SPECIAL_SINCE.iter().any(is_special) {
+                if !is_supported(partition.timestamp, version) {
                     return Err(ErrorCode::UnsupportedVersion);
                 }
                 let found = cluster.partition(topic, partition.partition_index);
                 let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-                cluster.check_leader(&found, node, partition.current_leader_epoch)?;
+                let epoch = partition.current_leader_epoch;
+                if replica_id == DEBUGGING_REPLICA {
+                    cluster.check_replica(&found, node, epoch)?;
+                } else {
+                    cluster.check_leader(&found, node, epoch)?;
+                }
                 if times_unknown && partition.timestamp >= 0 {
                     return Ok(NOWHERE);
                 }
@@ -64,6 +79,11 @@ impl Api for ListOffsetsRequest {
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> ListOffsetsResponse {
         answer(self, context.version, |_, _| Err(code))
     }
+}
+
+/// Returns `true` for a time, and for a special timestamp that this version of the request allows.
+fn is_supported(timestamp: i64, version: i16) -> bool {
+    timestamp >= 0 || SPECIAL_SINCE.iter().any(|(special, since)| *special == timestamp && version >= *since)
 }
 
 /// The partitions that a request names more than once: Kafka refuses them, because they may have several timestamps.
