@@ -229,7 +229,8 @@ struct Reading {
     header: BatchHeader,
     records: RecordStream,
     found: Found,
-    is_dense: bool,
+    /// The first record whose offset delta is not its number, with the delta.
+    wrong_delta: Option<(u32, i32)>,
 }
 
 impl BatchesCheck {
@@ -334,7 +335,7 @@ impl BatchesCheck {
             let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)
                 .map_err(|source| checker.invalid(source))?;
             let found = Found::new(checker.refused_records());
-            self.reading = Some(Reading { header, records, found, is_dense: true });
+            self.reading = Some(Reading { header, records, found, wrong_delta: None });
         }
         Ok(need)
     }
@@ -350,19 +351,25 @@ impl BatchesCheck {
 
 impl Reading {
     fn read_part(&mut self) -> Result<bool, RecordError> {
-        let Self { header, records, found, is_dense } = self;
+        let Self { header, records, found, wrong_delta } = self;
         records.read_part(|record| {
-            *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(found.count));
+            let delta = record.offset.wrapping_sub(header.base_offset);
+            if delta != i64::from(found.count) && wrong_delta.is_none() {
+                *wrong_delta = Some((found.count, delta as i32));
+            }
             found.note(record.timestamp, record.has_key);
         })
     }
 
     fn finish(self) -> Result<Found, RecordError> {
-        if self.is_dense && self.found.count == self.header.record_count as u32 {
-            return Ok(self.found);
-        }
         let (base_offset, claimed) = (self.header.base_offset, self.header.record_count);
-        Err(RecordError::Count { base_offset, claimed, found: self.found.count })
+        match self.wrong_delta {
+            _ if self.found.count != claimed as u32 => {
+                Err(RecordError::Count { base_offset, claimed, found: self.found.count })
+            }
+            Some((index, delta)) => Err(gap(base_offset, index, delta)),
+            None => Ok(self.found),
+        }
     }
 }
 
@@ -440,11 +447,28 @@ fn check_records(
     }
     // The offsets rise. So they are dense if the last one is the number of records before it.
     let is_dense = records.offset_delta_min() == found.count;
-    if !is_dense || found.count != header.record_count as u32 || !records.rest().is_empty() {
-        let (base_offset, claimed) = (header.base_offset, header.record_count);
+    let (base_offset, claimed) = (header.base_offset, header.record_count);
+    if found.count != claimed as u32 || !records.rest().is_empty() {
         return Err(RecordError::Count { base_offset, claimed, found: found.count });
     }
+    if !is_dense {
+        return Err(first_gap(header, block));
+    }
     Ok(found)
+}
+
+/// The error of a batch whose offsets rise, but not by one each.
+#[cold]
+fn first_gap(header: &BatchHeader, block: &[u8]) -> RecordError {
+    let deltas = RecordIter::new(header, block).flatten().map(|record| record.offset - header.base_offset);
+    let found = deltas.zip(0_u32..).find(|(delta, index)| *delta != i64::from(*index));
+    let (delta, index) = found.unwrap_or_default();
+    gap(header.base_offset, index, delta as i32)
+}
+
+/// The error of a record whose offset delta is not its number in the batch.
+const fn gap(base_offset: i64, index: u32, delta: i32) -> RecordError {
+    RecordError::OffsetDelta { base_offset, index, delta, min: index, max: index }
 }
 
 /// Sets the largest timestamp of a whole batch and recomputes its checksum.
@@ -475,8 +499,13 @@ mod tests {
     #[test]
     fn records_are_refused_with_a_gap_between_their_offsets_or_before_them() {
         assert!(checked(&[0, 1, 2]).is_ok());
-        for gaps in [&[0, 2][..], &[1, 2], &[0, 1, 3]] {
-            assert!(matches!(checked(gaps), Err(RecordError::Count { .. })), "{gaps:?}");
+        // The messages said that fewer records were found, or as many as the header says.
+        for (gaps, message) in [
+            (&[0, 2][..], "batch at offset 0, record 1: offset delta 2, expected 1"),
+            (&[1, 2][..], "batch at offset 0, record 0: offset delta 1, expected 0"),
+            (&[0, 1, 3][..], "batch at offset 0, record 2: offset delta 3, expected 2"),
+        ] {
+            assert_eq!(checked(gaps).expect_err("a gap").to_string(), message);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Reads records from a v2 batch without copying them.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 
 use crate::batch::{BatchError, BatchHeader, Compression, HEADER_BYTES, TimestampType};
@@ -54,6 +56,32 @@ pub enum RecordError {
         /// Records found.
         found: u32,
     },
+    /// The offset of a record is outside of the batch, not after that of the record before it, or behind a gap that a producer's
+    /// batch must not have.
+    #[error(
+        "batch at offset {base_offset}, record {index}: offset delta {delta}, expected {}",
+        deltas(*min, *max)
+    )]
+    OffsetDelta {
+        /// The base offset of the record's batch.
+        base_offset: i64,
+        /// Index of the record, from 0.
+        index: u32,
+        /// The record's offset, relative to the batch's.
+        delta: i32,
+        /// The least one that it can have.
+        min: u32,
+        /// The largest one that it can have.
+        max: u32,
+    },
+}
+
+fn deltas(min: u32, max: u32) -> String {
+    match min.cmp(&max) {
+        Ordering::Less => format!("{min} to {max}"),
+        Ordering::Equal => format!("{min}"),
+        Ordering::Greater => format!("none after {max}, the header's last one"),
+    }
 }
 
 /// One record, borrowed from its batch.
@@ -254,10 +282,12 @@ pub fn validate_block(header: &BatchHeader, block: &[u8]) -> Result<(), RecordEr
         let delta = record?.offset - header.base_offset;
         // A producer's batch has no gaps; only compaction creates them.
         if delta != last + 1 {
-            return Err(RecordError::Count {
+            return Err(RecordError::OffsetDelta {
                 base_offset: header.base_offset,
-                claimed: header.record_count,
-                found,
+                index: found,
+                delta: delta as i32,
+                min: found,
+                max: found,
             });
         }
         last = delta;
@@ -348,7 +378,7 @@ impl<'a> RecordIter<'a> {
         // be returned twice.
         let offset_delta = offset_delta as u32;
         if offset_delta < self.offset_delta_min || offset_delta > self.last_offset_delta {
-            return Err(self.outside());
+            return Err(self.outside(offset_delta as i32));
         }
         self.offset_delta_min = offset_delta + 1;
         let rest = &rest[n..];
@@ -421,9 +451,9 @@ impl<'a> RecordIter<'a> {
 
     /// The record's offset is outside of the batch, or not after that of the record before it.
     #[cold]
-    pub(crate) fn outside(&self) -> RecordError {
-        let (base_offset, claimed, found) = (self.base_offset, self.count as i32, self.index);
-        RecordError::Count { base_offset, claimed, found }
+    pub(crate) fn outside(&self, delta: i32) -> RecordError {
+        let (min, max) = (self.offset_delta_min, self.last_offset_delta);
+        RecordError::OffsetDelta { base_offset: self.base_offset, index: self.index, delta, min, max }
     }
 
     #[cold]
@@ -536,7 +566,8 @@ mod tests {
 
         let mut mark = Mark::default();
         records.skip_at(&mut mark, 2).expect("two records");
-        assert!(matches!(records.next_at(&mut mark), Some(Err(RecordError::Count { .. }))));
+        let error = records.next_at(&mut mark).expect("a record").expect_err("its offset is wrong");
+        assert_eq!(error.to_string(), "batch at offset 0, record 2: offset delta 1, expected 2");
         assert!(records.next_at(&mut mark).is_none());
     }
 

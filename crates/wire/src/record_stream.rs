@@ -196,7 +196,7 @@ impl RecordStream {
         let records = RecordIter::new(&self.header, &[]).skip_to(self.index, self.offset_delta_min);
         let offset_delta = large.offset_delta as u32;
         if offset_delta < self.offset_delta_min || offset_delta > self.header.last_offset_delta as u32 {
-            return Err(records.outside());
+            return Err(records.outside(large.offset_delta));
         }
         self.index += 1;
         self.offset_delta_min = offset_delta + 1;
