@@ -1,6 +1,7 @@
 //! Fetch sessions (KIP-227): the broker remembers what a client fetches, so that a request names only what changed and
 //! an answer only what has news.
 
+use std::collections::hash_map;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,9 @@ const EVICTED_AFTER: Duration = Duration::from_secs(120);
 const EXPIRED_AFTER: Duration = Duration::from_secs(600);
 /// Interval at which expired sessions are searched for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The memory of a topic in a session, besides its names.
+const TOPIC_BYTES: usize = size_of::<((TopicName, [u8; 16]), TopicEntry)>() + 48;
 
 /// The memory of a partition in a session, besides its topic's name: its entries in the list and in the map, and the
 /// header of its shared name.
@@ -75,11 +79,27 @@ impl Hash for TopicName {
 }
 
 /// A partition as requests name it: by name before version 13, by id from then on.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) topic: TopicName,
     pub(crate) id: [u8; 16],
     pub(crate) partition: i32,
+    /// The name of a topic that a session has by id, from the time when it was added; none if there was no such topic.
+    pub(crate) known_as: Option<Arc<str>>,
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.partition == other.partition && self.topic == other.topic
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.topic, self.id, self.partition).hash(state);
+    }
 }
 
 /// One partition of a session.
@@ -177,24 +197,48 @@ impl Remembered {
 struct Partitions {
     list: Vec<(Arc<Name>, Wanted)>,
     places: KeyedMap<Arc<Name>, usize>,
-    /// The topics, and how many of the partitions belong to each.
-    topics: KeyedMap<TopicName, usize>,
+    /// The topics, by their names or ids.
+    topics: KeyedMap<(TopicName, [u8; 16]), TopicEntry>,
     bytes: usize,
 }
 
+/// A topic of a session.
+#[derive(Debug)]
+struct TopicEntry {
+    /// How many of the partitions belong to it.
+    partitions: usize,
+    known_as: Option<Arc<str>>,
+}
+
+impl TopicEntry {
+    /// The memory of the topic in a session that has it as `name`. Its partitions share it.
+    fn bytes(&self, name: &TopicName) -> usize {
+        TOPIC_BYTES + name.len() + self.known_as.as_ref().map_or(0, |name| name.len())
+    }
+}
+
 impl Partitions {
-    fn set(&mut self, mut name: Name, wanted: Wanted) {
+    /// Adds a partition, or changes what is wanted of it. `name_of` finds the topic's name by its id.
+    fn set(&mut self, mut name: Name, wanted: Wanted, name_of: impl FnOnce(Uuid) -> Option<Arc<str>>) {
         if let Some(&place) = self.places.get(&name) {
             self.list[place].1.requested = wanted.requested;
             return;
         }
         // Names of later requests are not kept in addition to the first one's.
-        if let Some((known, _)) = self.topics.get_key_value(&name.topic) {
-            name.topic = known.clone();
-        } else {
-            self.bytes += name.topic.len();
+        match self.topics.entry((name.topic.clone(), name.id)) {
+            hash_map::Entry::Occupied(mut known) => {
+                name.topic = known.key().0.clone();
+                name.known_as = known.get().known_as.clone();
+                known.get_mut().partitions += 1;
+            }
+            hash_map::Entry::Vacant(new) => {
+                let is_by_id = name.id != Uuid::ZERO.0;
+                name.known_as = is_by_id.then(|| name_of(name.topic_id())).flatten();
+                let topic = TopicEntry { partitions: 1, known_as: name.known_as.clone() };
+                self.bytes += topic.bytes(&name.topic);
+                new.insert(topic);
+            }
         }
-        *self.topics.entry(name.topic.clone()).or_default() += 1;
         self.bytes += PARTITION_BYTES;
         let name = Arc::new(name);
         self.places.insert(name.clone(), self.list.len());
@@ -204,11 +248,10 @@ impl Partitions {
     fn remove(&mut self, name: &Name) {
         let Some(place) = self.places.remove(name) else { return };
         self.bytes -= PARTITION_BYTES;
-        if let Some(count) = self.topics.get_mut(&name.topic) {
-            *count -= 1;
-            if *count == 0 {
-                self.topics.remove(&name.topic);
-                self.bytes -= name.topic.len();
+        if let hash_map::Entry::Occupied(mut topic) = self.topics.entry((name.topic.clone(), name.id)) {
+            topic.get_mut().partitions -= 1;
+            if topic.get().partitions == 0 {
+                self.bytes -= topic.remove().bytes(&name.topic);
             }
         }
         self.list.swap_remove(place);
@@ -239,17 +282,19 @@ impl FetchSessions {
         }))
     }
 
-    /// Takes in a request: begins, continues or ends a session. The memory of `remembered` partitions is charged.
+    /// Takes in a request: begins, continues or ends a session. The memory of `remembered` partitions is charged. `name_of` finds the
+    /// name of a topic that the session gets, by its id.
     pub(crate) fn select(
         &self,
         request: &FetchRequest,
         remembered: Remembered,
         version: i16,
         now: Instant,
+        name_of: impl Fn(Uuid) -> Option<Arc<str>>,
     ) -> Result<Selected, ErrorCode> {
         let by_id = version >= 13;
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
-            return Ok(self.begin(request, version, by_id, now));
+            return Ok(self.begin(request, version, now, name_of));
         }
         let session = {
             let mut state = self.lock();
@@ -276,11 +321,12 @@ impl FetchSessions {
         for topic in &request.forgotten_topics_data {
             let name = TopicName::new(&topic.topic);
             for partition in &topic.partitions {
-                let name = Name { topic: name.clone(), id: topic.topic_id.0, partition: *partition };
+                let id = topic.topic_id.0;
+                let name = Name { topic: name.clone(), id, partition: *partition, known_as: None };
                 session.partitions.remove(&name);
             }
         }
-        wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted));
+        wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted, &name_of));
         let bytes = session.partitions.bytes;
         if bytes != before && !self.resize(request.session_id, bytes) {
             // The client begins again, as after a restart of the broker, and is then answered without a session.
@@ -295,7 +341,13 @@ impl FetchSessions {
     }
 
     /// Ends the request's session, and begins another one if the request wants that.
-    fn begin(&self, request: &FetchRequest, version: i16, by_id: bool, now: Instant) -> Selected {
+    fn begin(
+        &self,
+        request: &FetchRequest,
+        version: i16,
+        now: Instant,
+        name_of: impl Fn(Uuid) -> Option<Arc<str>>,
+    ) -> Selected {
         let wanted = wanted(request);
         let nothing = request.topics.iter().all(|topic| topic.partitions.is_empty());
         if version < 7 || request.session_epoch == FINAL_EPOCH || nothing {
@@ -306,7 +358,7 @@ impl FetchSessions {
             return Selected { session_id: 0, incremental: false, partitions };
         }
         let mut session = Partitions::default();
-        wanted.for_each(|(name, wanted)| session.set(name, wanted));
+        wanted.for_each(|(name, wanted)| session.set(name, wanted, &name_of));
         let partitions = session.list.clone();
         // The partitions of sessions that end are freed after the lock.
         let mut ended = Vec::new();
@@ -314,7 +366,7 @@ impl FetchSessions {
             let mut state = self.lock();
             ended.extend(state.sweep(now));
             ended.extend(state.remove(request.session_id));
-            state.begin(&self.limits, by_id, session, now, &mut ended)
+            state.begin(&self.limits, version >= 13, session, now, &mut ended)
         };
         Selected { session_id, incremental: false, partitions }
     }
@@ -464,7 +516,8 @@ fn wanted(request: &FetchRequest) -> impl Iterator<Item = (Name, Wanted)> {
     request.topics.iter().flat_map(|topic| {
         let name = TopicName::new(&topic.topic);
         topic.partitions.iter().map(move |requested| {
-            let name = Name { topic: name.clone(), id: topic.topic_id.0, partition: requested.partition };
+            let (topic, id) = (name.clone(), topic.topic_id.0);
+            let name = Name { topic, id, partition: requested.partition, known_as: None };
             (name, Wanted { requested: requested.clone(), high_watermark: -1, log_start_offset: -1 })
         })
     })
@@ -499,7 +552,7 @@ mod tests {
         version: i16,
         now: Instant,
     ) -> Result<Selected, ErrorCode> {
-        sessions.select(request, sessions.remembered(request), version, now)
+        sessions.select(request, sessions.remembered(request), version, now, |_| None)
     }
 
     /// The table of a session had hashes without a key. A client that chose ids with equal ones made each of its requests compare
@@ -512,7 +565,7 @@ mod tests {
             let mut id = [0; 16];
             id[..8].copy_from_slice(&FIRST.to_le_bytes());
             id[8..].copy_from_slice(&count.to_le_bytes());
-            Name { topic: TopicName::new(""), id, partition: 0 }
+            Name { topic: TopicName::new(""), id, partition: 0, known_as: None }
         });
         let places = Partitions::default().places;
         let hashes: std::collections::BTreeSet<u64> =
@@ -619,13 +672,14 @@ mod tests {
         let before = sessions.remembered(&next);
         assert_eq!(before.charge(), None);
         assert_eq!(select(&sessions, &grow, 12, now).expect("continued").partitions.len(), few.len() + 1);
-        let error =
-            sessions.select(&next, before, 12, now).expect_err("another request has added partitions");
+        let error = sessions
+            .select(&next, before, 12, now, |_| None)
+            .expect_err("another request has added partitions");
         assert_eq!(error, ErrorCode::FetchSessionIdNotFound);
         let after = sessions.remembered(&next);
         assert_eq!(after.charge(), Some((few.len() + 1) * FETCHED_BYTES));
         assert_eq!(
-            sessions.select(&next, after, 12, now).expect("continued").partitions.len(),
+            sessions.select(&next, after, 12, now, |_| None).expect("continued").partitions.len(),
             few.len() + 1
         );
     }

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, TopicConfig};
 use ottla_log::storage::mem::MemStorage;
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
-use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
+use ottla_protocol::messages::fetch::{
+    FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic,
+};
+use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::{Chain, Seal};
 
-use crate::common::{PATIENCE, Raw, batch, produce_request};
+use crate::common::{PATIENCE, Raw, batch, metadata_of, produce_request};
 
 fn fetch(max_wait: Duration, min_bytes: i32, offsets: &[i64]) -> FetchRequest {
     let partitions = offsets.iter().zip(0..).map(|(offset, partition)| FetchPartition {
@@ -268,6 +270,51 @@ fn a_partition_that_had_an_error_is_in_the_next_answer() {
     assert_eq!((part.error_code, part.high_watermark), (ErrorCode::None, 10));
     let quiet = connection.ask(12, &next(2)).expect("an answer");
     assert!(quiet.responses.is_empty(), "nothing is new: {:?}", quiet.responses);
+}
+
+/// A fetch of `orders` partitions 0 and 1 by the topic's id.
+fn fetch_by_id(topic_id: Uuid, session: (i32, i32)) -> FetchRequest {
+    let mut request = fetch(Duration::ZERO, 0, &[0, 0]);
+    (request.topics[0].topic, request.topics[0].topic_id) = (String::new(), topic_id);
+    (request.session_id, request.session_epoch) = session;
+    request
+}
+
+fn codes_of(answer: &FetchResponse) -> Vec<ErrorCode> {
+    let partitions = answer.responses.iter().flat_map(|topic| &topic.partitions);
+    partitions.map(|partition| partition.error_code).collect()
+}
+
+/// The session had the id only, and each of its fetches had UNKNOWN_TOPIC_ID.
+#[test]
+fn a_session_remembers_the_name_of_a_topic_that_is_deleted() {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let id = connection.ask(13, &metadata_of("orders")).expect("an answer").topics[0].topic_id;
+    let opened = connection.ask(13, &fetch_by_id(id, (0, 0))).expect("an answer");
+    assert_eq!(codes_of(&opened), [ErrorCode::None; 2]);
+    let session_id = opened.session_id;
+    assert_ne!(session_id, 0, "a session");
+    let empty = |epoch| FetchRequest { topics: Vec::new(), ..fetch_by_id(id, (session_id, epoch)) };
+    let cluster = broker.cluster();
+
+    cluster.remove_topic("orders").expect("deleted");
+    let missing = [ErrorCode::UnknownTopicOrPartition; 2];
+    assert_eq!(codes_of(&connection.ask(13, &empty(1)).expect("an answer")), missing);
+    let named = fetch_by_id(id, (session_id, 2));
+    assert_eq!(codes_of(&connection.ask(13, &named).expect("an answer")), missing);
+
+    // The new topic has one partition less.
+    cluster.add_topic("orders", 1).expect("created");
+    for request in [empty(3), fetch_by_id(id, (session_id, 4))] {
+        let mut codes = codes_of(&connection.ask(13, &request).expect("an answer"));
+        codes.sort_unstable();
+        assert_eq!(codes, [ErrorCode::UnknownTopicOrPartition, ErrorCode::InconsistentTopicId]);
+    }
+    for session in [(0, -1), (session_id, 0)] {
+        let full = connection.ask(13, &fetch_by_id(id, session)).expect("an answer");
+        assert_eq!(codes_of(&full), [ErrorCode::UnknownTopicId; 2], "no session had its name");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ottla_protocol::messages::fetch::{
     AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchableTopicResponse,
     LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
-use ottla_protocol::{ApiKey, ErrorCode};
+use ottla_protocol::{ApiKey, ErrorCode, Uuid};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
@@ -141,7 +141,8 @@ impl Api for FetchRequest {
         }
         for (topic, index, code) in errors {
             let Some(topic) = cluster.topic(&topic) else { continue };
-            let name = Name { topic: TopicName::new(&topic.name), id: topic.id.0, partition: index };
+            let (topic, id) = (TopicName::new(&topic.name), topic.id.0);
+            let name = Name { topic, id, partition: index, known_as: None };
             add(&mut response, &name, failed(index, code));
         }
         response
@@ -160,7 +161,8 @@ impl Api for FetchRequest {
         let is_of_session = context.version >= SESSIONS_FROM && SESSION_ERRORS.contains(&code);
         let Some(node) = cluster.node(context.node()).filter(|_| !is_of_session) else { return whole(code) };
         let remembered = node.sessions.remembered(&self);
-        match node.sessions.select(&self, remembered, context.version, Instant::now()) {
+        let name_of = |id| topic_name(context, id);
+        match node.sessions.select(&self, remembered, context.version, Instant::now(), name_of) {
             Ok(Selected { session_id, partitions, .. }) => {
                 // librdkafka's mock cluster has the error in both places.
                 let error_code = if cluster.overrides.mock_fetches() { code } else { ErrorCode::None };
@@ -191,8 +193,13 @@ async fn select(
         }
         None => None,
     };
-    let selected = sessions.select(request, remembered, context.version, Instant::now())?;
+    let name_of = |id| topic_name(context, id);
+    let selected = sessions.select(request, remembered, context.version, Instant::now(), name_of)?;
     Ok((selected, charge))
+}
+
+fn topic_name(context: &RequestContext, id: Uuid) -> Option<Arc<str>> {
+    Some(context.cluster().topic_by_id(id)?.name.clone())
 }
 
 /// Waits for the memory of a fetch of the partitions of a session, and for room for its response. Returns `None` if there is none in
@@ -297,9 +304,18 @@ fn find(
     let same = |other: &Name| other.id == name.id && other.topic == name.topic;
     let topic = match last {
         Some((other, topic)) if same(other) => topic.clone(),
-        _ if context.version >= 13 => {
-            cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId).and_then(allowed)
-        }
+        _ if context.version >= 13 => match (cluster.topic_by_id(name.topic_id()), &name.known_as) {
+            (Some(topic), _) => allowed(topic),
+            // As in Kafka, a session remembers the name of a topic that is deleted.
+            (None, Some(known_as)) if !may_read(context, is_replica, known_as) => {
+                Err(ErrorCode::TopicAuthorizationFailed)
+            }
+            (None, Some(known_as)) if cluster.topic(known_as).is_some() => {
+                Err(ErrorCode::InconsistentTopicId)
+            }
+            (None, Some(_)) => Err(ErrorCode::UnknownTopicOrPartition),
+            (None, None) => Err(ErrorCode::UnknownTopicId),
+        },
         _ => match cluster.topic(&name.topic) {
             Some(topic) => allowed(topic),
             // A client without the right to read does not learn that the topic is missing.
@@ -307,11 +323,19 @@ fn find(
             None => Err(ErrorCode::TopicAuthorizationFailed),
         },
     };
-    let partition = topic.as_ref().map_err(|code| *code).and_then(|topic| {
-        let at = usize::try_from(name.partition).ok();
-        let found = at.and_then(|at| topic.partitions.get(at)).cloned();
-        found.ok_or(ErrorCode::UnknownTopicOrPartition)
-    });
+    let exists = |topic: &Arc<str>| cluster.partition(topic, name.partition).is_some();
+    let partition = match &topic {
+        Ok(topic) => {
+            let at = usize::try_from(name.partition).ok();
+            let found = at.and_then(|at| topic.partitions.get(at)).cloned();
+            found.ok_or(ErrorCode::UnknownTopicOrPartition)
+        }
+        // The new topic of that name has fewer partitions.
+        Err(ErrorCode::InconsistentTopicId) if !name.known_as.as_ref().is_some_and(exists) => {
+            Err(ErrorCode::UnknownTopicOrPartition)
+        }
+        Err(code) => Err(*code),
+    };
     *last = Some((name.clone(), topic));
     let injected = partition.as_ref().ok().and_then(|partition| take_error(context, partition, &wanted));
     Target { name, wanted, partition, injected }

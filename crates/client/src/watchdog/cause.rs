@@ -91,7 +91,8 @@ fn cause_of(code: ErrorCode) -> Cause {
         ErrorCode::LeaderNotAvailable
         | ErrorCode::NotLeaderOrFollower
         | ErrorCode::UnknownTopicOrPartition
-        | ErrorCode::UnknownTopicId => Cause::NoLeader,
+        | ErrorCode::UnknownTopicId
+        | ErrorCode::InconsistentTopicId => Cause::NoLeader,
         ErrorCode::OffsetOutOfRange => Cause::OffsetOutOfRange,
         ErrorCode::RebalanceInProgress
         | ErrorCode::IllegalGeneration
