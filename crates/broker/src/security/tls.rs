@@ -8,11 +8,12 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
+use x509_cert::der::{Decode, Encode};
+use x509_cert::{Certificate, Version};
 
 use super::Principal;
 use super::subject::subject_text;
@@ -129,9 +130,40 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
     };
     let chain = certificates("ssl.keystore", &settings.certificates)?;
     let key = private_key(&settings.key, settings.key_password.as_ref())?;
-    builder
-        .with_single_cert(chain, key)
-        .map_err(|error| format!("ssl.keystore: the certificate and the private key cannot be used: {error}"))
+    let key = builder.crypto_provider().key_provider.load_private_key(key);
+    let certified = key.and_then(|key| checked(CertifiedKey::new(chain, key)));
+    let certified = certified.map_err(|error| {
+        format!("ssl.keystore: the certificate and the private key cannot be used: {error}")
+    })?;
+    Ok(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
+}
+
+/// Checks that the certificate has the public key of the private key. rustls reads only certificates of version 3; Kafka serves
+/// older ones, too.
+fn checked(certified: CertifiedKey) -> Result<CertifiedKey, Error> {
+    match certified.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => return Ok(certified),
+        Err(error @ Error::InvalidCertificate(_)) => {
+            let certificate =
+                Certificate::from_der(certified.end_entity_cert()?).map_err(|_| error.clone())?;
+            let certificate = certificate.tbs_certificate();
+            let version = match certificate.version() {
+                Version::V1 => 1,
+                Version::V2 => 2,
+                Version::V3 => return Err(error),
+            };
+            let public_key = certificate.subject_public_key_info().to_der().map_err(|_| error)?;
+            if certified.key.public_key().is_some_and(|own| own[..] != public_key[..]) {
+                return Err(InconsistentKeys::KeyMismatch.into());
+            }
+            tracing::warn!(
+                version,
+                "the certificate of a listener is not of X.509 version 3: clients with rustls refuse it"
+            );
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(certified)
 }
 
 fn text(property: &str, pem: &Pem) -> Result<Password, String> {
@@ -173,4 +205,44 @@ fn private_key(pem: &Pem, password: Option<&Password>) -> Result<PrivateKeyDer<'
         .decrypt(password.expose())
         .map_err(|error| format!("ssl.keystore: ssl.key.password does not decrypt the key: {error}"))?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate of version 1 for `localhost`, valid to the year 2126.
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----\n\
+        MIIBJDCBywIUQlRoUxL3aaJtIfueq6TGEcGvuGgwCgYIKoZIzj0EAwIwFDESMBAG\n\
+        A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEzMDAwMzE1NloYDzIxMjYxMTA2MDAzMTU2\n\
+        WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC\n\
+        AARyKHBklGLiHf7i9NZZ7HVRd26Ak8eC7sdgC5Wz0ti3TkzquKzenBQZ0OOHbGAB\n\
+        K6EAmO/Z033Uec62qkBanM8CMAoGCCqGSM49BAMCA0gAMEUCICIcxTEWeNqNDDqW\n\
+        9FCFMhi4orZTM+OUZDevwOG1kzeZAiEAoyNRHvF6eQSYKZLGIx0aOkEfLuVqgrUb\n\
+        W7drPazjG8I=\n\
+        -----END CERTIFICATE-----\n";
+
+    /// Its key.
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg2qaSatNURZOu0pZk\n\
+        CQ7wIVig6H2/Eq98ms8jccZriwyhRANCAARyKHBklGLiHf7i9NZZ7HVRd26Ak8eC\n\
+        7sdgC5Wz0ti3TkzquKzenBQZ0OOHbGABK6EAmO/Z033Uec62qkBanM8C\n\
+        -----END PRIVATE KEY-----\n";
+
+    /// The key of another certificate.
+    const OTHER_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgCR7SrMV8K3Fsezdl\n\
+        pxIxnvu7njv5i6U1jfhPJzCyL8ehRANCAATn7F+Zse9RvluZkZXEw0NAb0uboETG\n\
+        Q8hX/afNA+fwigNqmPK6V9555ek+UezfMKgcd1H9FEssT9/067MrLvPC\n\
+        -----END PRIVATE KEY-----\n";
+
+    /// The broker did not start with it.
+    #[test]
+    fn a_certificate_of_version_1_is_served_with_its_own_key_only() {
+        let config =
+            |key: &str| server_config(&TlsSettings::new(Pem::Text(VERSION_1.into()), Pem::Text(key.into())));
+        assert_eq!(config(KEY).err(), None, "Apache Kafka serves it");
+        let refused = config(OTHER_KEY).err().unwrap_or_default();
+        assert!(refused.contains("KeyMismatch"), "{refused}");
+    }
 }
