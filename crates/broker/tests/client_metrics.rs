@@ -265,6 +265,8 @@ fn a_subscription_that_cannot_work_is_refused() {
     let (_broker, mut connection) = broker();
     for (name, value, expected) in [
         ("interval.ms", "99", ErrorCode::InvalidRequest),
+        ("interval.ms", "bbb", ErrorCode::InvalidConfig),
+        ("interval.ms", "", ErrorCode::InvalidConfig),
         ("intervals", "1000", ErrorCode::InvalidRequest),
         ("match", "client_id=(", ErrorCode::InvalidConfig),
         ("match", "color=red", ErrorCode::InvalidConfig),

@@ -185,8 +185,9 @@ pub(crate) fn check(
         }
         let checked = if scope == Scope::Broker { scratch.set(key, value) } else { setting.check(value) };
         // As in Kafka, the value of a broker's setting is a part of the request (KAFKA-13609).
-        // Of the settings of clients' metrics, only a pattern is checked as a configuration.
-        let is_request = scope == Scope::Broker || (scope == Scope::ClientMetrics && key != "match");
+        // So is an interval of clients' metrics that is out of range, unlike one that is no number.
+        let is_interval = scope == Scope::ClientMetrics && key == "interval.ms";
+        let is_request = scope == Scope::Broker || is_interval && value.trim().parse::<i32>().is_ok();
         let code = if is_request { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
         checked.map_err(|reason| (code, reason))?;
     }
