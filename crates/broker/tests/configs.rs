@@ -361,6 +361,18 @@ fn groups_and_client_metrics_have_settings_and_are_listed() {
     assert_eq!(list(1, &[3]), (ErrorCode::UnsupportedVersion, Vec::new()));
 }
 
+/// The default was a synonym of a value that is set, too.
+#[test]
+fn a_setting_of_client_metrics_has_one_synonym() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    altered(&mut connection, METRICS, "slow", &[(SET, "interval.ms", "1000")]);
+    for (setting, value, source) in [("interval.ms", "1000", 7), ("metrics", "", 5)] {
+        let synonyms = one(&mut connection, METRICS, "slow", setting).synonyms;
+        let found: Vec<_> = synonyms.iter().map(|it| (&*it.name, it.value.as_deref(), it.source)).collect();
+        assert_eq!(found, [(setting, Some(value), source)]);
+    }
+}
+
 /// Ten thousand resources of each kind are kept, and all topics.
 #[test]
 fn long_names_and_values_of_settings_are_refused() {

@@ -185,7 +185,8 @@ fn describe(
             of(Scope::ClientMetrics, &|setting| {
                 let set = values.get(setting.name);
                 let set = set.map(|value| (setting.name, Some(value.clone()), Source::ClientMetrics));
-                set.into_iter().chain([default_of(setting)]).collect()
+                // As in Kafka, the default is no synonym of a value that is set.
+                vec![set.unwrap_or_else(|| default_of(setting))]
             })
         }
         GROUP | CLIENT_METRICS => {
