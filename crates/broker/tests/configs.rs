@@ -283,6 +283,34 @@ fn settings_of_a_group_outside_the_limits_of_the_broker_are_refused() {
     assert_eq!(set("share.session.timeout.ms", "6000").0, ErrorCode::None);
 }
 
+/// They were stored, whatever their values.
+#[test]
+fn settings_of_a_streams_group_outside_the_limits_of_the_broker_are_refused() {
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| {
+            config.set("group.streams.max.standby.replicas", "3").expect("a property");
+            config.set("group.streams.max.heartbeat.interval.ms", "50000").expect("a property");
+        })
+    });
+    let mut set = |name: &str, value: &str| alter(&mut connection, GROUP, "billing", &[(SET, name, value)]);
+    for (name, refused, allowed) in [
+        ("streams.heartbeat.interval.ms", ["4999", "50001"], "6000"),
+        ("streams.session.timeout.ms", ["44999", "60001"], "50000"),
+        ("streams.assignment.interval.ms", ["15001", "20000"], "0"),
+        ("streams.num.standby.replicas", ["4", "5"], "3"),
+    ] {
+        for value in refused {
+            let (code, reason) = set(name, value);
+            assert_eq!(code, ErrorCode::InvalidConfig, "{name}={value}");
+            assert!(reason.contains("group.streams.max."), "{reason}");
+        }
+        assert_eq!(set(name, allowed).0, ErrorCode::None, "{name}={allowed}");
+    }
+    let (code, reason) = set("streams.heartbeat.interval.ms", "50000");
+    assert_eq!(code, ErrorCode::InvalidConfig, "it is not below the session timeout");
+    assert!(reason.contains("streams.session.timeout.ms"), "{reason}");
+}
+
 /// A session timeout below the time between two heartbeats was stored, and the group removed its members between them.
 #[test]
 fn the_session_timeout_of_a_group_exceeds_its_heartbeat_interval() {
@@ -406,7 +434,7 @@ fn numbers_and_words_of_very_many_characters_are_refused() {
     let numbers = [
         (TOPIC, "orders", "retention.ms"),
         (TOPIC, "orders", "segment.bytes"),
-        (GROUP, "billing", "streams.session.timeout.ms"),
+        (GROUP, "billing", "streams.initial.rebalance.delay.ms"),
     ];
     for (kind, name, setting) in numbers {
         assert_eq!(set(kind, name, setting, &number(32)).0, ErrorCode::None, "{setting}");

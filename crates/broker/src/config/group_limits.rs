@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use super::BrokerConfig;
 use super::live::Values;
+use super::settings::{Scope, find};
+
+/// The setting of streams groups that has an upper limit only.
+const STANDBY_REPLICAS: &str = "streams.num.standby.replicas";
 
 /// Checks the settings of a group against the broker's `group.*.min.*` and `group.*.max.*`, and its session timeouts against its heartbeat
 /// intervals. Values that were stored before the limits changed count as the limit.
@@ -14,14 +18,22 @@ pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(),
         };
         if !(min..=max).contains(&number) {
             let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-            return Err(format!(
-                "{name}=`{value}`: this broker allows {min} to {max} (group.{kind}.min.{rest}, group.{kind}.max.{rest})"
-            ));
+            let properties = if name == STANDBY_REPLICAS {
+                "group.streams.max.standby.replicas".to_owned()
+            } else {
+                format!("group.{kind}.min.{rest}, group.{kind}.max.{rest}")
+            };
+            return Err(format!("{name}=`{value}`: this broker allows {min} to {max} ({properties})"));
         }
     }
     let BrokerConfig { consumer_groups: consumers, share_groups: shares, .. } = broker;
     check_session(values, "consumer", consumers.session_timeout, consumers.heartbeat_interval)?;
-    check_session(values, "share", shares.session_timeout, shares.heartbeat_interval)
+    check_session(values, "share", shares.session_timeout, shares.heartbeat_interval)?;
+    let of_streams = |rest: &str| {
+        let ms = streams_property(broker, rest).and_then(|ms| u64::try_from(ms).ok());
+        Duration::from_millis(ms.unwrap_or_default())
+    };
+    check_session(values, "streams", of_streams("session.timeout.ms"), of_streams("heartbeat.interval.ms"))
 }
 
 /// Checks that the session timeout exceeds the heartbeat interval, as Kafka's `GroupConfig` does. The broker's values are those that the
@@ -69,6 +81,13 @@ impl BrokerConfig {
     }
 }
 
+/// A number that the broker's property `group.streams.*` has. The broker stores settings of streams groups, which have no other effect.
+fn streams_property(broker: &BrokerConfig, rest: &str) -> Option<i64> {
+    let name = format!("group.streams.{rest}");
+    let given = broker.given.get(&name).map(String::as_str);
+    given.or_else(|| find(Scope::Broker, &name)?.default)?.trim().parse().ok()
+}
+
 /// The least and the largest value of a setting.
 fn limits(name: &str, broker: &BrokerConfig) -> Option<(i64, i64)> {
     let BrokerConfig { consumer_groups: consumers, share_groups: shares, share_partitions: leaders, .. } =
@@ -78,6 +97,10 @@ fn limits(name: &str, broker: &BrokerConfig) -> Option<(i64, i64)> {
         (ms(min), ms(max))
     };
     let count = |(min, max): (u32, u32)| (i64::from(min), i64::from(max));
+    let of_streams = |rest: &str| {
+        let limit = |end: &str| streams_property(broker, &format!("{end}.{rest}"));
+        Some((limit("min")?, limit("max")?))
+    };
     Some(match name {
         "consumer.session.timeout.ms" => ms(consumers.session_timeout_range),
         "consumer.heartbeat.interval.ms" => ms(consumers.heartbeat_interval_range),
@@ -88,6 +111,10 @@ fn limits(name: &str, broker: &BrokerConfig) -> Option<(i64, i64)> {
         "share.record.lock.duration.ms" => ms(leaders.lock_duration_range),
         "share.delivery.count.limit" => count(leaders.delivery_count_limit_range),
         "share.partition.max.record.locks" => count(leaders.locks_max_range),
+        "streams.session.timeout.ms" => of_streams("session.timeout.ms")?,
+        "streams.heartbeat.interval.ms" => of_streams("heartbeat.interval.ms")?,
+        "streams.assignment.interval.ms" => of_streams("assignment.interval.ms")?,
+        STANDBY_REPLICAS => (0, streams_property(broker, "max.standby.replicas")?),
         _ => return None,
     })
 }
