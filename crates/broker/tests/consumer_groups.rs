@@ -459,6 +459,19 @@ fn authorized_operations_are_described_on_request() {
     assert_eq!(described.groups[0].authorized_operations, bits);
 }
 
+/// The text was that of a group of another type.
+#[test]
+fn a_group_that_does_not_exist_is_described_as_not_found() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let missing = describe(&mut connection);
+    assert_eq!(missing.error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(missing.error_message.as_deref(), Some("Group billing not found."));
+    assert_eq!(join_classic_as(&mut connection, "", "consumer").error_code, ErrorCode::None);
+    let classic = describe(&mut connection);
+    assert_eq!(classic.error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(classic.error_message.as_deref(), Some("group `billing` is not a consumer group"));
+}
+
 #[test]
 fn malformed_heartbeats_and_patterns_are_refused() {
     let storage = MemStorage::new();

@@ -314,6 +314,15 @@ fn groups_of_other_types_keep_their_names() {
     };
     let group = connection.ask(1, &request).expect("an answer").groups.remove(0);
     assert_eq!(group.error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(group.error_message.as_deref(), Some("group `workers` is not a consumer group"));
+}
+
+#[test]
+fn a_share_group_that_does_not_exist_is_described_as_not_found() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    let missing = describe(&mut connection);
+    assert_eq!(missing.error_code, ErrorCode::GroupIdNotFound);
+    assert_eq!(missing.error_message.as_deref(), Some("Group workers not found."));
 }
 
 #[test]

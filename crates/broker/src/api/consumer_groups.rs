@@ -13,7 +13,7 @@ use ottla_protocol::messages::consumer_group_heartbeat::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
-use super::groups::{check_coordinator, coordinate};
+use super::groups::{check_coordinator, coordinate, why_not_described};
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, lock, random_uuid};
@@ -219,7 +219,7 @@ impl Api for ConsumerGroupDescribeRequest {
                 return refused(group_id, ErrorCode::TopicAuthorizationFailed, None);
             }
             found.unwrap_or_else(|| {
-                let message = format!("group `{group_id}` is not a consumer group");
+                let message = why_not_described(cluster, &group_id, "consumer");
                 refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
             })
         });

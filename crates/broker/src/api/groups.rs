@@ -258,6 +258,16 @@ fn describe(cluster: &Cluster, group: &str) -> Option<Description> {
     cluster.groups.describe(group).or_else(of_offsets)
 }
 
+/// Says why a group is not described as one of a type. The text about a missing group is Kafka's.
+pub(super) fn why_not_described(cluster: &Cluster, group: &str, of_type: &str) -> String {
+    let is_newer = cluster.share_groups.contains(group) || cluster.consumer_groups.contains(group);
+    if is_newer || cluster.groups.is_known(group) || cluster.offsets.has_offsets(group) {
+        format!("group `{group}` is not a {of_type} group")
+    } else {
+        format!("Group {group} not found.")
+    }
+}
+
 impl Api for DescribeGroupsRequest {
     async fn handle(self, context: RequestContext) -> DescribeGroupsResponse {
         let groups = without_repeats(self.groups, String::clone).into_iter().map(|group_id| {

@@ -12,7 +12,7 @@ use ottla_protocol::messages::share_group_heartbeat::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
-use super::groups::{check_coordinator, coordinate};
+use super::groups::{check_coordinator, coordinate, why_not_described};
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
@@ -111,7 +111,7 @@ impl Api for ShareGroupDescribeRequest {
                 return refused(group_id, ErrorCode::TopicAuthorizationFailed, None);
             }
             found.unwrap_or_else(|| {
-                let message = format!("group `{group_id}` is not a share group");
+                let message = why_not_described(cluster, &group_id, "share");
                 refused(group_id, ErrorCode::GroupIdNotFound, Some(message))
             })
         });
