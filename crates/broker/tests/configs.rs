@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Scope, settings};
+use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Scope, Setting, settings};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_configs::{
@@ -150,7 +150,8 @@ fn a_change_of_a_broker_setting_applies_to_produced_batches_at_once() {
 fn broker_settings_change_only_where_kafka_allows_it() {
     let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
     let described = describe(&mut connection, BROKER, "1", None);
-    let of_4_3 = settings(Scope::Broker).iter().filter(|setting| setting.since.is_none());
+    let is_of_4_3 = |setting: &&Setting| setting.since.is_none() && !setting.is_internal;
+    let of_4_3 = settings(Scope::Broker).iter().filter(is_of_4_3);
     assert_eq!(described.configs.len(), of_4_3.count());
     assert!(described.configs.iter().all(|config| config.name != "retention.ms"), "topic names");
     assert!(one(&mut connection, BROKER, "1", "num.partitions").read_only);
@@ -174,6 +175,32 @@ fn broker_settings_change_only_where_kafka_allows_it() {
     altered(&mut connection, BROKER, "2", &[(SET, "ssl.key.password", "secret")]);
     let hidden = one(&mut connection, BROKER, "2", "ssl.key.password");
     assert_eq!((hidden.value, hidden.is_sensitive, hidden.synonyms[0].value.clone()), (None, true, None));
+}
+
+/// A broker with one of them did not start.
+#[test]
+fn internal_properties_of_kafka_are_accepted_and_described_where_they_are_set() {
+    let given = [
+        ("log.initial.task.delay.ms", "100"),
+        ("producer.id.expiration.check.interval.ms", "1000"),
+        ("unstable.api.versions.enable", "true"),
+    ];
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| {
+            for (name, value) in given {
+                config.set(name, value).expect("a property");
+            }
+            assert!(config.set("unstable.feature.versions.enable", "maybe").is_err(), "values are checked");
+        })
+    });
+    let is_internal = |name: &str| {
+        settings(Scope::Broker).iter().any(|setting| setting.is_internal && setting.name == name)
+    };
+    let described = describe(&mut connection, BROKER, "1", None).configs;
+    let internal = described.iter().filter(|config| is_internal(&config.name));
+    let found: Vec<_> =
+        internal.map(|config| (&*config.name, config.value.as_deref().unwrap_or_default())).collect();
+    assert_eq!(found, given);
 }
 
 /// Apache Kafka stores them for plugins (KIP-226), and does not show their values. They were refused.

@@ -1,7 +1,7 @@
 //! The table of settings: Apache Kafka's names, types, defaults and allowed values, and a few settings of this broker.
 //!
 //! The facts are in `kafka-4.3.tsv`; a test compares them with the classes of Apache Kafka. `kafka-4.4.tsv` has the settings of
-//! a later release, which are described only where they are set.
+//! a later release, and `kafka-4.3-internal.tsv` those that Kafka does not document: both are described only where they are set.
 
 use std::sync::LazyLock;
 
@@ -108,6 +108,8 @@ pub struct Setting {
     pub synonyms: Vec<&'static str>,
     /// The release of Apache Kafka that has the setting first, if that is after 4.3.
     pub since: Option<&'static str>,
+    /// Apache Kafka does not document the setting.
+    pub is_internal: bool,
     allowed: Allowed,
 }
 
@@ -199,10 +201,10 @@ impl Setting {
         self.effect.unwrap_or("A setting of Apache Kafka that has no effect on this broker.")
     }
 
-    /// Returns whether a description of all settings has this one. A setting of a later release than 4.3 is described once it is
-    /// set, and to clients that ask for it by name.
+    /// Returns whether a description of all settings has this one. An internal setting, or one of a later release than 4.3, is
+    /// described once it is set, and to clients that ask for it by name.
     pub(crate) const fn is_described(&self, is_set: bool) -> bool {
-        self.since.is_none() || is_set
+        self.since.is_none() && !self.is_internal || is_set
     }
 
     /// Returns whether clients never see the value.
@@ -423,6 +425,7 @@ fn own(row: &(&'static str, Kind, &'static str, &'static str)) -> Setting {
         mode: Mode::ReadOnly,
         synonyms: Vec::new(),
         since: None,
+        is_internal: false,
         allowed: match kind {
             Kind::Long => Allowed::Numbers { also: None, min: 0.0, max: f64::INFINITY },
             _ => Allowed::Any,
@@ -430,9 +433,20 @@ fn own(row: &(&'static str, Kind, &'static str, &'static str)) -> Setting {
     }
 }
 
-/// The tables, each with its release if that is after 4.3.
-const FILES: [(Option<&str>, &str); 2] =
-    [(None, include_str!("kafka-4.3.tsv")), (Some("4.4"), include_str!("kafka-4.4.tsv"))];
+/// A table of settings.
+#[derive(Clone, Copy)]
+struct File {
+    /// The release, if that is after 4.3.
+    since: Option<&'static str>,
+    is_internal: bool,
+    text: &'static str,
+}
+
+const FILES: [File; 3] = [
+    File { since: None, is_internal: false, text: include_str!("kafka-4.3.tsv") },
+    File { since: None, is_internal: true, text: include_str!("kafka-4.3-internal.tsv") },
+    File { since: Some("4.4"), is_internal: false, text: include_str!("kafka-4.4.tsv") },
+];
 
 fn parse(scope: Scope) -> Vec<Setting> {
     let section = match scope {
@@ -441,14 +455,14 @@ fn parse(scope: Scope) -> Vec<Setting> {
         Scope::Group => "[group]",
         Scope::ClientMetrics => "[client]",
     };
-    let of_file = |(since, table): (Option<&'static str>, &'static str)| {
-        let rows = table.lines().skip_while(|line| *line != section).skip(1);
-        rows.take_while(|line| !line.starts_with('[')).map(move |line| row(scope, since, line))
+    let of_file = |file: File| {
+        let rows = file.text.lines().skip_while(|line| *line != section).skip(1);
+        rows.take_while(|line| !line.starts_with('[')).map(move |line| row(scope, file, line))
     };
     FILES.into_iter().flat_map(of_file).collect()
 }
 
-fn row(scope: Scope, since: Option<&'static str>, line: &'static str) -> Setting {
+fn row(scope: Scope, file: File, line: &'static str) -> Setting {
     let columns: Vec<&'static str> = line.split('\t').collect();
     let [name, kind, default, allowed, last] = columns[..] else {
         unreachable!("every row of the tables has five columns: `{line}`");
@@ -490,7 +504,8 @@ fn row(scope: Scope, since: Option<&'static str>, line: &'static str) -> Setting
         effect: effects.iter().find(|(with, _)| *with == name).map(|(_, effect)| *effect),
         mode,
         synonyms: if is_topic && last != "-" { last.split(',').collect() } else { Vec::new() },
-        since,
+        since: file.since,
+        is_internal: file.is_internal,
         allowed: allowed_of(allowed),
     }
 }
