@@ -149,6 +149,9 @@ fn document() -> String {
          **One copy.** A topic may have a replication factor up to `--nodes`. Metadata then lists several nodes,\n\
          `min.insync.replicas` counts the nodes that are up, and the leader fails over. All nodes are one process with\n\
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
+         **Ids of nodes.** The nodes have the ids 1 to the number of `--nodes`. `node.id` and `broker.id` are accepted and have no effect: where a\n\
+         Kafka with `node.id=0` is broker 0, this broker is broker 1 in Metadata. Use these ids in commands that name a broker, such as\n\
+         `kafka-configs.sh --entity-type brokers --entity-name 1`, and in replica assignments.\n\n\
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
@@ -167,8 +170,11 @@ fn document() -> String {
            ListPartitionReassignments lists none, and a cancellation has nothing to cancel. One of the new replicas must be up.\n\
          - DescribeLogDirs: all nodes share the data directory; each reports the partitions of which it is a replica.\n\
            AlterReplicaLogDirs accepts that directory only.\n\
+         - DeleteTopics: `__consumer_offsets`, `__transaction_state` and `__share_group_state` are refused with INVALID_TOPIC_EXCEPTION: they\n\
+           have the state of groups and transactions. Kafka deletes them. CreatePartitions is refused for them, too.\n\
          - AlterClientQuotas: quotas are enforced with Kafka's precedence. The bytes of a fetch are those of its records, and\n\
-           `request_percentage` is the time of one processor. `ip` is an address, not a host name.\n\
+           `request_percentage` is the time of one processor: the time of the thread that serves the client, and the processor time that work for\n\
+           its requests takes on other threads. `ip` is an address, not a host name.\n\
          - AlterUserScramCredentials: credentials are stored, as salted keys. Listeners with SCRAM authenticate with them.\n\
          - UpdateFeatures: `transaction.version` can be changed, `group.version` and `share.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
