@@ -230,7 +230,8 @@ async fn read_or_wait(
     let cluster = context.cluster();
     let bytes_max = (request.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
     let bytes_max = bytes_max.min(context.fetch_burst());
-    // As in Kafka: more bytes than a response can have would never come. One batch has room in any.
+    // As in Kafka: more bytes than a response can have would never come. Unlike in Kafka, it waits for one batch, which has room in any:
+    // an empty answer at once would be asked for again at once.
     let bytes_min = (request.min_bytes.max(0) as usize).min(bytes_max.max(1));
     // Batches that another process wrote are checked before they are served, which may read much from the disk.
     let mut unchecked = match cluster.syncer {

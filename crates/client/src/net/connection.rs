@@ -211,7 +211,8 @@ impl Connection {
 
     /// [`Self::call`] for a request that can be repeated: it gives up after `patience`, if that is shorter than `timeout`.
     ///
-    /// The connection is then closed, unless another request waits on it: the broker may have been granted more time for that one.
+    /// The connection is then closed, unless a request without a patience waits on it: the broker may have been granted more time for that
+    /// one.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `patience`, and those of `call`.
@@ -227,9 +228,12 @@ impl Connection {
             return response.await;
         };
         tokio::pin!(response);
+        let _waits = PatientWait::begin(&self.link);
         match self.answered_within(patience, response.as_mut()).await {
             Some(result) => result,
-            None if self.link.has_one_waiter() || self.is_silent(self.link.config.socket_timeout) => {
+            None if self.link.has_only_patient_waiters()
+                || self.is_silent(self.link.config.socket_timeout) =>
+            {
                 Err(self.give_up(R::KEY.name(), patience))
             }
             None => {
@@ -422,6 +426,22 @@ impl<R: Request> Pending<R> {
     }
 }
 
+/// A caller of [`Connection::call_within`] that waits.
+struct PatientWait<'a>(&'a Link);
+
+impl<'a> PatientWait<'a> {
+    fn begin(link: &'a Link) -> Self {
+        link.patient.set(link.patient.get() + 1);
+        Self(link)
+    }
+}
+
+impl Drop for PatientWait<'_> {
+    fn drop(&mut self) {
+        self.0.patient.set(self.0.patient.get() - 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -484,5 +504,32 @@ mod tests {
         let (described, created) = LocalSet::new().run_until(exchange).await;
         assert!(matches!(described, Err(Error::TimedOut { .. })), "{described:?}");
         assert!(created.is_ok(), "{created:?}");
+    }
+
+    /// Each of the two kept the connection open for the other, and their repetitions did, until the request timeout.
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_given_up_do_not_keep_a_silent_connection_for_each_other() {
+        let config = Arc::new(Config::new("b"));
+        let exchange = async {
+            let (ours, _theirs) = tokio::io::duplex(1 << 16);
+            let observer = Observer::new(&config, 1).connection("b:9092");
+            let connection = Rc::new(Connection::start(Box::new(ours), observer, &config));
+            connection.link.versions.borrow_mut().insert(ApiKey::Metadata.code(), (0, VERSION_MAX));
+            let describe = |delay| {
+                let request = |_| MetadataRequest::default();
+                let connection = &connection;
+                let timeout = config.socket_timeout;
+                async move {
+                    tokio::time::sleep(delay).await;
+                    connection.call_within(VERSION_MAX, timeout, Some(PATIENCE), request).await
+                }
+            };
+            let began = Instant::now();
+            let both = tokio::join!(describe(Duration::ZERO), describe(Duration::from_secs(1)));
+            (both, began.elapsed(), connection.is_open())
+        };
+        let (both, took, is_open) = LocalSet::new().run_until(exchange).await;
+        assert!(both.0.is_err() && both.1.is_err(), "{both:?}");
+        assert!(took <= PATIENCE + Duration::from_secs(1) && !is_open, "{took:?}");
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Link {
     progress_at: Cell<Instant>,
     /// The last time that the broker did not answer on another connection, if it has not answered on this one since.
     suspected_at: Cell<Option<Instant>>,
+    /// The callers that give up after their patience.
+    pub(super) patient: Cell<usize>,
     /// The error that closed the connection.
     closed: RefCell<Option<Error>>,
     /// Notified when `closed` is set.
@@ -128,6 +130,7 @@ impl Link {
             answered: Cell::new(0),
             progress_at: Cell::new(Instant::now()),
             suspected_at: Cell::new(None),
+            patient: Cell::new(0),
             closed: RefCell::default(),
             ended: Notify::new(),
         })
@@ -364,11 +367,11 @@ impl Link {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
     }
 
-    /// Returns `true` if at most one caller waits for a response: the others have dropped their futures.
-    pub(super) fn has_one_waiter(&self) -> bool {
+    /// Returns `true` if nobody waits for a response but callers that give up after their patience: others have dropped their futures.
+    pub(super) fn has_only_patient_waiters(&self) -> bool {
         let waiting = self.waiting.borrow();
         let waiters = waiting.iter().filter(|pending| !pending.answer.sender.is_closed());
-        self.held.borrow().is_none() && waiters.take(2).count() <= 1
+        self.held.borrow().is_none() && waiters.count() <= self.patient.get()
     }
 
     /// Records that the broker does not answer on another connection.

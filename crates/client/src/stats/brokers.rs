@@ -182,9 +182,10 @@ impl Broker {
         self.enter(ConnectionState::Up, now);
     }
 
-    /// Records an attempt that was dropped before its end: the broker is not connected to any more.
-    pub(super) fn stopped_connecting(&mut self, now: Instant) {
-        if self.attempt.as_ref().is_some_and(|attempt| attempt.count == 1) {
+    /// Records an attempt that was dropped before its end: the broker is not connected to any more. `is_elsewhere` if another broker is
+    /// connected, so that this one is not missed.
+    pub(super) fn stopped_connecting(&mut self, is_elsewhere: bool, now: Instant) {
+        if is_elsewhere && self.attempt.as_ref().is_some_and(|attempt| attempt.count == 1) {
             // No attempt has failed. The next one may be long after this one, and is the first then.
             (self.attempt, self.trying_since) = (None, None);
         } else if let Some(attempt) = &mut self.attempt {
@@ -506,6 +507,11 @@ mod tests {
             assert_eq!(broker.state, ConnectionState::Down);
             (broker.trying_since.is_some(), broker.attempt.is_some())
         };
+        observer.connecting("a", 9092);
+        observer.stopped_connecting("a", 9092);
+        assert_eq!(is_tried(), (true, true), "no other broker is connected");
+        observer.broker("a:9092", |broker, _| (broker.attempt, broker.trying_since) = (None, None));
+        let _connection = observer.connection("b:9092");
         observer.connecting("a", 9092);
         observer.stopped_connecting("a", 9092);
         assert_eq!(is_tried(), (false, false));

@@ -531,7 +531,8 @@ impl Observer {
 
     /// The connection attempt was dropped before its end.
     pub(crate) fn stopped_connecting(&self, host: &str, port: u16) {
-        self.broker(&address_of(host, port), Broker::stopped_connecting);
+        let is_elsewhere = self.state().brokers.values().any(Broker::is_connected);
+        self.broker(&address_of(host, port), |broker, now| broker.stopped_connecting(is_elsewhere, now));
     }
 
     /// The connection attempt succeeded.

@@ -21,9 +21,11 @@ pub(super) const BLOCK_BYTES_MAX: usize = 4 << 20;
 pub(super) const WINDOW_BYTES: usize = 64 << 10;
 /// The bytes before a block that a reader keeps at most. It moves the last of them to the front when there are more.
 pub(super) const KEPT_BYTES_MAX: usize = 4 * WINDOW_BYTES;
-/// The first guess of a block's size, times its compressed size, and its minimum.
+/// A byte of a block is at most this many bytes of its contents.
+const RATIO_MAX: usize = 255;
+/// The first guess of the size of a block's contents: its compressed size times this, and at least what Java's blocks have.
 const EXPECTED_RATIO: usize = 4;
-const EXPECTED_BYTES_MIN: usize = 1 << 10;
+const EXPECTED_BYTES_MIN: usize = 64 << 10;
 
 /// The flags of a header.
 const VERSION_MASK: u8 = 0xc0;
@@ -123,24 +125,28 @@ impl Frame {
         Ok(Some(Block { is_compressed: word & 0x8000_0000 == 0, bytes, checksum, length }))
     }
 
-    /// Appends the contents of a block to `out`, which has the contents of the blocks before it. `None` if they do not fit into `room`.
+    /// Appends the contents of a block to those of the blocks before it. `None` if they do not fit into `room`.
     pub(super) fn append(
         &self,
         block: &Block<'_>,
         room: usize,
-        out: &mut Vec<u8>,
+        out: &mut Contents,
     ) -> Result<Option<()>, CompressError> {
-        let begin = out.len();
         if !block.is_compressed {
-            out.extend_from_slice(block.bytes);
-            return Ok((block.bytes.len() <= room).then_some(()));
+            if block.bytes.len() > room {
+                return Ok(None);
+            }
+            let (_, space) = out.space(block.bytes.len());
+            space.copy_from_slice(block.bytes);
+            out.end += block.bytes.len();
+            return Ok(Some(()));
         }
         let most = self.block_bytes_max.min(room);
-        let mut size = block.bytes.len().saturating_mul(EXPECTED_RATIO).max(EXPECTED_BYTES_MIN).min(most);
+        let bound = block.bytes.len().saturating_mul(RATIO_MAX).min(most);
+        let mut size = block.bytes.len().saturating_mul(EXPECTED_RATIO).max(EXPECTED_BYTES_MIN).min(bound);
         loop {
-            out.resize(begin + size, 0);
-            let (before, space) = out.split_at_mut(begin);
-            let window = &before[begin.saturating_sub(WINDOW_BYTES)..];
+            let (before, space) = out.space(size);
+            let window = &before[before.len().saturating_sub(WINDOW_BYTES)..];
             let written = if self.has_independent_blocks() || window.is_empty() {
                 decompress_into(block.bytes, space)
             } else {
@@ -148,16 +154,65 @@ impl Frame {
             };
             match written {
                 Ok(written) => {
-                    out.truncate(begin + written);
+                    out.end += written;
                     return Ok(Some(()));
                 }
-                Err(DecompressError::OutputTooSmall { .. }) if size < most => {
-                    size = size.saturating_mul(EXPECTED_RATIO).min(most);
+                Err(DecompressError::OutputTooSmall { .. }) if size < bound => {
+                    size = size.saturating_mul(EXPECTED_RATIO).min(bound);
                 }
-                Err(DecompressError::OutputTooSmall { .. }) if most == room => return Ok(None),
+                Err(DecompressError::OutputTooSmall { .. }) if size == room => return Ok(None),
                 Err(error) => return Err(corrupt(Compression::Lz4, error)),
             }
         }
+    }
+}
+
+/// The contents of blocks. The memory behind them is used again: it is set to zero once and not for each block.
+#[derive(Default)]
+pub(super) struct Contents {
+    bytes: Vec<u8>,
+    /// The end of the contents.
+    end: usize,
+    /// The bytes that there can be at most, with those of a block that is being read.
+    limit: usize,
+}
+
+impl Contents {
+    /// Memory for contents of about `expected` bytes, which grows to `limit`.
+    pub(super) fn new(expected: usize, limit: usize) -> Self {
+        Self { bytes: Vec::with_capacity(expected.min(limit)), end: 0, limit }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.end
+    }
+
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.end);
+        self.bytes
+    }
+
+    /// The contents, and `size` bytes behind them.
+    fn space(&mut self, size: usize) -> (&[u8], &mut [u8]) {
+        let end = self.end + size;
+        if end > self.bytes.len() {
+            let capacity = self.bytes.capacity();
+            if end > capacity {
+                // Doubled, or a frame of many small blocks would be copied for each.
+                let wanted = capacity.saturating_mul(2).min(self.limit).max(end);
+                self.bytes.reserve_exact(wanted - self.bytes.len());
+            }
+            self.bytes.resize(end, 0);
+        }
+        let (before, space) = self.bytes.split_at_mut(self.end);
+        (before, &mut space[..size])
+    }
+
+    /// Removes all but the last bytes.
+    fn keep_last(&mut self, bytes: usize) {
+        let first = self.end.saturating_sub(bytes);
+        self.bytes.copy_within(first..self.end, 0);
+        self.end -= first;
     }
 }
 
@@ -171,12 +226,17 @@ fn declared_block_bytes(sizes: u8) -> Option<usize> {
     }
 }
 
+/// The most contents that a reader of this frame keeps.
+fn contents_max(frame: &Frame) -> usize {
+    let before = if frame.has_independent_blocks() { 0 } else { KEPT_BYTES_MAX };
+    before + frame.block_bytes_max
+}
+
 /// The memory of a reader of this frame.
 pub(super) fn reader_bytes(input: &[u8], frame: &Frame) -> usize {
-    // A byte of a block is at most 255 bytes of its contents. The last guess of their size is less than four times too large.
-    let contents = input.len().saturating_mul(255 * EXPECTED_RATIO).max(EXPECTED_BYTES_MIN);
-    let before = if frame.has_independent_blocks() { 0 } else { KEPT_BYTES_MAX };
-    size_of::<FrameReader>() + before + contents.min(frame.block_bytes_max)
+    // Twice: the memory of the contents doubles.
+    let contents = input.len().saturating_mul(2 * RATIO_MAX);
+    size_of::<FrameReader>() + contents.min(contents_max(frame))
 }
 
 /// The steps through a frame that is checked.
@@ -201,16 +261,13 @@ impl Walk {
         &mut self,
         rest: &[u8],
         room: usize,
-        out: &mut Vec<u8>,
+        out: &mut Contents,
     ) -> Result<Result<Option<usize>, ()>, CompressError> {
         // Writers that stop without an end mark are read, as by the reader of `lz4_flex`.
         if rest.len() < 4 {
             return Ok(Ok(None));
         }
         let Some(block) = self.frame.block(rest)? else {
-            if rest[..4] != [0; 4] {
-                return Err(bad("an empty block"));
-            }
             self.end(&rest[4..])?;
             return Ok(Ok(None));
         };
@@ -223,13 +280,18 @@ impl Walk {
                 return Err(bad("the checksum of a block is wrong"));
             }
         }
-        let begin = out.len();
+        let begin = out.end;
         if self.frame.append(&block, room, out)?.is_none() {
             return Ok(Err(()));
         }
-        self.content_bytes += (out.len() - begin) as u64;
+        let contents = &out.bytes[begin..out.end];
+        // No writer makes these, and a frame of them would be read without an end.
+        if contents.is_empty() {
+            return Err(bad("an empty block"));
+        }
+        self.content_bytes += contents.len() as u64;
         if self.frame.flags & CONTENT_CHECKSUM != 0 {
-            self.content_hash.write(&out[begin..]);
+            self.content_hash.write(contents);
         }
         Ok(Ok(Some(block.length)))
     }
@@ -254,11 +316,11 @@ pub(super) fn read_all(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressErro
     let mut walk = Walk::begin(input)?;
     let mut rest = &input[walk.frame.header_bytes..];
     // Records compress three to eight times: most batches need one allocation, and a small bomb costs little.
-    let mut out = Vec::with_capacity(input.len().saturating_mul(EXPECTED_RATIO).min(cap));
+    let mut out = Contents::new(input.len().saturating_mul(EXPECTED_RATIO), cap);
     loop {
         match walk.step(rest, cap - out.len(), &mut out)? {
             Ok(Some(length)) => rest = &rest[length..],
-            Ok(None) => return Ok(out),
+            Ok(None) => return Ok(out.into_bytes()),
             Err(()) => return Err(too_large(Compression::Lz4, input, cap)),
         }
     }
@@ -270,7 +332,7 @@ pub(super) struct FrameReader {
     /// The part of the frame behind the last block.
     rest: Bytes,
     /// The contents of the last block, behind those that the next one may refer to.
-    out: Vec<u8>,
+    out: Contents,
     /// The start of the bytes that are not read yet.
     unread: usize,
     has_ended: bool,
@@ -280,21 +342,22 @@ impl FrameReader {
     pub(super) fn new(mut input: Bytes) -> Result<Self, CompressError> {
         let walk = Walk::begin(&input)?;
         input.advance(walk.frame.header_bytes);
-        Ok(Self { walk, rest: input, out: Vec::new(), unread: 0, has_ended: false })
+        let out = Contents::new(0, contents_max(&walk.frame));
+        Ok(Self { walk, rest: input, out, unread: 0, has_ended: false })
     }
 
     /// Reads the next block. All bytes of those before it have been read.
     fn next_block(&mut self) -> Result<(), CompressError> {
         if self.walk.frame.has_independent_blocks() {
-            self.out.clear();
-        } else if self.out.len() > KEPT_BYTES_MAX - WINDOW_BYTES {
-            self.out.drain(..self.out.len() - WINDOW_BYTES);
+            self.out.end = 0;
+        } else if self.out.end > KEPT_BYTES_MAX - WINDOW_BYTES {
+            self.out.keep_last(WINDOW_BYTES);
         }
-        self.unread = self.out.len();
+        self.unread = self.out.end;
         match self.walk.step(&self.rest, usize::MAX, &mut self.out)? {
             Ok(Some(length)) => self.rest.advance(length),
-            // Without a limit, everything has room.
-            Ok(None) | Err(()) => self.has_ended = true,
+            Ok(None) => self.has_ended = true,
+            Err(()) => return Err(bad("a block without room")),
         }
         Ok(())
     }
@@ -302,11 +365,14 @@ impl FrameReader {
 
 impl Read for FrameReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.unread == self.out.len() && !self.has_ended {
-            self.next_block().map_err(io::Error::other)?;
+        while self.unread == self.out.end && !self.has_ended {
+            if let Err(error) = self.next_block() {
+                self.has_ended = true;
+                return Err(io::Error::other(error));
+            }
         }
-        let read = buf.len().min(self.out.len() - self.unread);
-        buf[..read].copy_from_slice(&self.out[self.unread..self.unread + read]);
+        let read = buf.len().min(self.out.end - self.unread);
+        buf[..read].copy_from_slice(&self.out.bytes[self.unread..self.unread + read]);
         self.unread += read;
         Ok(read)
     }
@@ -416,15 +482,40 @@ mod tests {
     #[test]
     fn the_memory_of_a_reader_grows_with_the_contents() {
         let info = FrameInfo::new().block_size(BlockSize::Max4MB).block_mode(BlockMode::Independent);
-        let input = text(1000);
-        let frame = encoded(info, &input);
-        let mut reader = FrameReader::new(Bytes::from(frame.clone())).expect("a header");
-        let mut out = Vec::new();
-        reader.read_to_end(&mut out).expect("sound");
-        assert_eq!(out, input);
-        assert!(reader.out.capacity() <= 8 << 10, "{}", reader.out.capacity());
-        let charged = reader_bytes(&frame, &reader.walk.frame);
-        assert!(charged >= reader.out.capacity() && charged < 2 << 20, "{charged}");
+        let frame = encoded(info, &text(1000));
+        assert!(memory_of(&frame) <= 64 << 10, "{}", memory_of(&frame));
+        // A block that does not compress, and one for which the memory grows.
+        let mut rng = fastrand::Rng::with_seed(3);
+        let noise: Vec<u8> = (0..1 << 20).map(|_| rng.u8(..)).collect();
+        for mode in [BlockMode::Independent, BlockMode::Linked] {
+            let info = FrameInfo::new().block_size(BlockSize::Max4MB).block_mode(mode);
+            let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+            for part in [&noise[1..], &vec![0; 4 << 20][..], &noise, &text(4 << 20)] {
+                encoder.write_all(part).expect("compressed");
+                encoder.flush().expect("compressed");
+            }
+            memory_of(&encoder.finish().expect("compressed"));
+        }
+    }
+
+    /// The memory that a reader of the frame has at the end, at most what it is charged.
+    fn memory_of(frame: &[u8]) -> usize {
+        let mut reader = FrameReader::new(Bytes::copy_from_slice(frame)).expect("a header");
+        io::copy(&mut reader, &mut io::sink()).expect("sound");
+        let charged = reader_bytes(frame, &reader.walk.frame);
+        let capacity = reader.out.bytes.capacity();
+        assert!(charged >= capacity, "{charged} for {capacity}");
+        capacity
+    }
+
+    #[test]
+    fn a_block_without_contents_is_an_error() {
+        let sound = encoded(FrameInfo::new(), b"");
+        let (header, end) = sound.split_at(7);
+        let compressed = [1, 0, 0, 0, 0];
+        let frame = [header, &compressed, end].concat();
+        assert_eq!(read(&frame), None);
+        assert_eq!(read(&sound).as_deref(), Some(&b""[..]));
     }
 
     #[test]
