@@ -228,7 +228,7 @@ impl Partitions {
         match self.topics.entry((name.topic.clone(), name.id)) {
             hash_map::Entry::Occupied(mut known) => {
                 name.topic = known.key().0.clone();
-                name.known_as = known.get().known_as.clone();
+                name.known_as.clone_from(&known.get().known_as);
                 known.get_mut().partitions += 1;
             }
             hash_map::Entry::Vacant(new) => {
