@@ -7,6 +7,7 @@
 mod broker_suites;
 mod go;
 mod kafka;
+mod kafka_python;
 mod librdkafka;
 mod node;
 mod outcome;
@@ -26,6 +27,7 @@ use ottla_interop::{Failure, our_prefix, workspace_root};
 
 use self::broker_suites::BrokerTests;
 use self::go::GoTests;
+use self::kafka_python::PythonTests;
 use self::librdkafka::NumberedTests;
 use self::node::NodeTests;
 use self::outcome::Outcome;
@@ -64,6 +66,7 @@ const SUITES: &[(&str, Prepare)] = &[
     (broker_suites::KGO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KGO)?))),
     (broker_suites::SARAMA.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::SARAMA)?))),
     (broker_suites::KAFKA_GO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KAFKA_GO)?))),
+    (kafka_python::NAME, || Ok(Box::new(PythonTests::prepare()?))),
 ];
 
 /// The options of the command.

@@ -226,6 +226,11 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     ("sarama", "its functional tests with Toxiproxy, on three nodes in place of five."),
     ("kafka-go", "the tests of the root package of segmentio's client, on one node."),
+    (
+        "kafka-python",
+        "its integration tests, on one node, with two files that its source package lacks. Tests that start brokers\n  \
+         with TLS or SASL themselves are not applicable.",
+    ),
 ];
 
 const METHOD: &str = "
@@ -233,9 +238,9 @@ The original of the bindings for Rust and Go is the library in confluent-kafka's
 library. In the suites for libraries each test runs against a cluster of three nodes or against the mock cluster; the cluster is
 Apache Kafka 4.1 where the list above names no other version.
 
-The suites `librdkafka-brokers`, `kgo`, `sarama` and `kafka-go` compare brokers: the original is Apache Kafka 4.3.1, and ours is
-`ottla broker`. The tests of `sarama` and `kafka-go` have their addresses as constants, which are replaced by those of the running
-cluster; no other source of a suite is changed.
+`librdkafka-brokers` and the suites below it compare brokers: the original is Apache Kafka 4.3.1, and ours is `ottla broker`.
+Addresses and ids of nodes that tests have as constants are replaced by those of the running cluster; no other source of a suite is
+changed.
 
 Each test runs in a process of its own. A test that fails beside others runs a second time alone.
 ";
