@@ -20,6 +20,8 @@ const FETCH_WITHIN: Duration = Duration::from_secs(600);
 pub(crate) enum Release {
     /// 4.3: the newest.
     V4_3,
+    /// 4.3 with its own tests of clusters, and JUnit.
+    ClusterTests,
     /// The programs of 4.3 around the broker: Streams, Connect and MirrorMaker.
     Applications,
     /// Spring for Apache Kafka.
@@ -49,6 +51,12 @@ pub fn jars() -> Result<KafkaJars, Failure> {
 pub fn newest_jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
     JARS.get_or_init(|| KafkaJars::fetch(Release::V4_3)).clone()
+}
+
+/// The jars of Apache Kafka 4.3, its own tests of clusters, and JUnit's launcher.
+pub fn cluster_test_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::ClusterTests)).clone()
 }
 
 /// The jars of Kafka Streams, Kafka Connect and MirrorMaker 4.3, without the broker.
@@ -99,7 +107,7 @@ impl Release {
     /// The version of `kafka-clients` that its pom brings.
     const fn version(self) -> &'static str {
         match self {
-            Self::V4_3 | Self::Applications => "4.3.1",
+            Self::V4_3 | Self::ClusterTests | Self::Applications => "4.3.1",
             Self::Spring => "4.1.2",
             Self::Flink => "3.9.1",
             Self::V4_1 => "4.1.0",
@@ -110,6 +118,7 @@ impl Release {
     const fn dir_name(self) -> &'static str {
         match self {
             Self::V4_3 => "kafka-4.3.1",
+            Self::ClusterTests => "kafka-4.3.1-cluster-tests",
             Self::Applications => "kafka-4.3.1-applications",
             Self::Spring => "spring-kafka-4.0.8",
             Self::Flink => "flink-connector-kafka-4.0.1",
@@ -121,6 +130,7 @@ impl Release {
     const fn pom(self) -> &'static str {
         match self {
             Self::V4_3 => "interop/java/pom-4.3.xml",
+            Self::ClusterTests => "interop/java/pom-cluster-tests.xml",
             Self::Applications => "interop/java/pom-applications.xml",
             Self::Spring => "interop/java/pom-spring.xml",
             Self::Flink => "interop/java/pom-flink.xml",
@@ -132,9 +142,12 @@ impl Release {
     /// The logger's configuration file: 0.11 logs through log4j 1.
     const fn logger(self) -> (&'static str, &'static str) {
         match self {
-            Self::V4_3 | Self::Applications | Self::Spring | Self::Flink | Self::V4_1 => {
-                ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties")
-            }
+            Self::V4_3
+            | Self::ClusterTests
+            | Self::Applications
+            | Self::Spring
+            | Self::Flink
+            | Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
             Self::V0_11 => ("-Dlog4j.configuration=file:", "interop/java/log4j.properties"),
         }
     }

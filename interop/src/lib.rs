@@ -50,7 +50,8 @@ pub use foreign::{
     GroupMember, build_foreign_go, foreign_go, foreign_node, foreign_python, foreign_python_packages,
 };
 pub use jars::{
-    KafkaJars, application_jars, flink_jars, jars, java_client, newest_jars, old_jars, spring_jars,
+    KafkaJars, application_jars, cluster_test_jars, flink_jars, jars, java_client, newest_jars, old_jars,
+    spring_jars,
 };
 pub use javascript::javascript_package;
 pub use kafka::{KafkaCluster, KafkaOptions};

@@ -8,6 +8,7 @@ mod broker_suites;
 mod go;
 mod kafka;
 mod kafka_python;
+mod kafka_tests;
 mod librdkafka;
 mod node;
 mod outcome;
@@ -28,6 +29,7 @@ use ottla_interop::{Failure, our_prefix, workspace_root};
 use self::broker_suites::BrokerTests;
 use self::go::GoTests;
 use self::kafka_python::PythonTests;
+use self::kafka_tests::ClusterTests;
 use self::librdkafka::NumberedTests;
 use self::node::NodeTests;
 use self::outcome::Outcome;
@@ -67,6 +69,7 @@ const SUITES: &[(&str, Prepare)] = &[
     (broker_suites::SARAMA.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::SARAMA)?))),
     (broker_suites::KAFKA_GO.name, || Ok(Box::new(BrokerTests::prepare(&broker_suites::KAFKA_GO)?))),
     (kafka_python::NAME, || Ok(Box::new(PythonTests::prepare()?))),
+    (kafka_tests::NAME, || Ok(Box::new(ClusterTests::prepare()?))),
 ];
 
 /// The options of the command.

@@ -44,6 +44,8 @@ pub(super) struct Kafka {
 enum Nodes {
     Apache(KafkaCluster),
     Ottla(OttlaBroker),
+    /// Each test starts its own.
+    OfTests(Side),
 }
 
 /// The cluster that a suite for brokers needs.
@@ -99,10 +101,25 @@ impl Kafka {
         Ok(kafka)
     }
 
+    /// No cluster: each test starts one of this side.
+    pub(super) fn of_tests(side: Side, dir: &Path) -> Self {
+        Self { nodes: Nodes::OfTests(side), version: Apache::Newest, tools: dir.to_owned(), proxies: None }
+    }
+
+    /// The original's side is Apache Kafka, ours is Ottla.
+    pub(super) fn side(&self) -> Side {
+        match &self.nodes {
+            Nodes::Apache(_) => Side::Original,
+            Nodes::Ottla(_) => Side::Ours,
+            Nodes::OfTests(side) => *side,
+        }
+    }
+
     pub(super) fn bootstrap(&self) -> String {
         match &self.nodes {
             Nodes::Apache(cluster) => cluster.bootstrap(),
             Nodes::Ottla(broker) => Cluster::bootstrap(broker),
+            Nodes::OfTests(_) => String::new(),
         }
     }
 
@@ -111,6 +128,7 @@ impl Kafka {
         match &self.nodes {
             Nodes::Apache(cluster) => cluster.addresses(),
             Nodes::Ottla(broker) => broker.addresses().to_vec(),
+            Nodes::OfTests(_) => Vec::new(),
         }
     }
 

@@ -231,6 +231,13 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "its integration tests, on one node, with two files that its source package lacks. Tests that start brokers\n  \
          with TLS or SASL themselves are not applicable.",
     ),
+    (
+        "kafka-tests",
+        "Apache Kafka's own integration tests of its consumers, producers, admin client, share consumers and tools, from\n  \
+         its packages `kafka-clients-integration-tests` and `kafka-tools`. Each starts clusters of its own; for ours, the class that\n  \
+         starts them is replaced. Tests that need more than the brokers' network, for instance the log of a\n  \
+         broker in their own process, are not applicable.",
+    ),
 ];
 
 const METHOD: &str = "
