@@ -205,7 +205,7 @@ struct Partitions {
 /// A topic of a session.
 #[derive(Debug)]
 struct TopicEntry {
-    /// How many of the partitions belong to it.
+    /// The number of the partitions that belong to it.
     partitions: usize,
     known_as: Option<Arc<str>>,
 }

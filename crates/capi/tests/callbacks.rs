@@ -231,7 +231,7 @@ fn each_topic_in_the_statistics_has_the_partition_of_records_without_one() {
         let value = c"value".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
         assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
-        // The metadata has named partition 0, and nothing waits any more: the statistics after those that say so.
+        // The metadata has named partition 0, and nothing waits any more: the next statistics count.
         for _ in 0..2 {
             seen.lines.lock().unwrap().clear();
             seen.wait_for_part("\"0\":{\"partition\":0,\"broker\":1,", || rd_kafka_poll(rk, 100));

@@ -11,7 +11,7 @@ use super::kafka::{ClusterNeeds, Kafka};
 use super::outcome::{Verdict, last_line};
 use super::suite::{DEFAULT_SCENARIO, Package, Side, Suite, Test, execute, suite_dir};
 
-/// The name of the suite.
+/// The name of the suite of kafka-python.
 pub(super) const NAME: &str = "kafka-python";
 
 const VERSION: &str = "3.0.12";

@@ -15,7 +15,7 @@ use super::kafka::Kafka;
 use super::outcome::{Verdict, last_line};
 use super::suite::{DEFAULT_SCENARIO, Package, Side, Suite, Test, execute, suite_dir};
 
-/// The name of the suite.
+/// The name of the suite of Apache Kafka's tests.
 pub(super) const NAME: &str = "kafka-tests";
 
 /// The version in interop/java/pom-cluster-tests.xml.

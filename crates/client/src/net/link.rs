@@ -367,7 +367,7 @@ impl Link {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
     }
 
-    /// Returns `true` if nobody waits for a response but callers that give up after their patience: others have dropped their futures.
+    /// Returns `true` if no caller waits for a response but those that give up after their patience: others have dropped their futures.
     pub(super) fn has_only_patient_waiters(&self) -> bool {
         let waiting = self.waiting.borrow();
         let waiters = waiting.iter().filter(|pending| !pending.answer.sender.is_closed());
