@@ -102,7 +102,6 @@ fn a_fetch_that_is_out_of_range_does_not_tell_the_offsets_of_the_partition() {
         let part = &answer.responses[0].partitions[0];
         assert_eq!(part.error_code, ErrorCode::OffsetOutOfRange);
         assert_eq!((part.high_watermark, part.last_stable_offset, part.log_start_offset), (-1, -1, -1));
-        assert_eq!(part.aborted_transactions, None);
     }
 }
 
