@@ -83,13 +83,8 @@ pub fn decompress_ignoring_checksums(input: &[u8], cap: usize) -> Result<Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::super::lz4_frame::BLOCK_BYTES_MAX;
+    use super::super::lz4_frame::tests::encoded;
     use super::*;
-
-    fn encoded(info: FrameInfo, input: &[u8]) -> Vec<u8> {
-        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
-        encoder.write_all(input).expect("compressed");
-        encoder.finish().expect("compressed")
-    }
 
     #[test]
     fn a_frame_that_java_cannot_read_is_an_error_of_its_check() {

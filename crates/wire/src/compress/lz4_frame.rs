@@ -379,14 +379,14 @@ impl Read for FrameReader {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write;
 
     use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 
     use super::*;
 
-    fn encoded(info: FrameInfo, input: &[u8]) -> Vec<u8> {
+    pub(in crate::compress) fn encoded(info: FrameInfo, input: &[u8]) -> Vec<u8> {
         let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
         encoder.write_all(input).expect("compressed");
         encoder.finish().expect("compressed")
