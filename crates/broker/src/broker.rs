@@ -186,7 +186,7 @@ impl Broker {
         &mut self.servers
     }
 
-    /// A connection to node `node` (1 and up) in memory.
+    /// A connection to the node with the id `node` in memory. The first one has the id 1 unless `node.id` is set.
     pub fn connect(&mut self, node: i32) -> DuplexStream {
         // Connections that have ended leave the set here.
         while self.tasks.try_join_next().is_some() {}

@@ -204,7 +204,7 @@ pub enum OpenError {
 pub(crate) type Refusal = (ErrorCode, String);
 
 impl Cluster {
-    /// Opens the data in `seams.storage`, or begins a new cluster there. Blocks while logs are recovered.
+    /// Opens the data in `seams.storage`, or begins a new cluster there, with this number of nodes. Blocks while logs are recovered.
     pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, OpenError> {
         Self::open_above(config, nodes, seams, IdFloors::default())
     }
@@ -227,7 +227,7 @@ impl Cluster {
         let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;
         let (parts, session_limits) = (Parts::of(config.memory_bytes_max), SessionLimits::of(&config));
         let new_node = |id| Node::new(id, FetchSessions::new(session_limits, rng.fork()));
-        let nodes = (1..=nodes.max(1)).map(new_node).collect();
+        let nodes = config.node_ids(nodes).map(new_node).collect();
         let groups = Groups::new(&config, rng.fork());
         let share_records = KeptMemory::new(share_records_max(config.memory_bytes_max));
         let cluster = Self {

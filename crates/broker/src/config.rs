@@ -41,6 +41,7 @@ pub(crate) use topic_config::ACCEPTS_DEAD_LETTERS;
 pub use topic_config::TopicConfig;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -77,6 +78,9 @@ impl FromStr for Durability {
     }
 }
 
+/// The id of the first node without `node.id`.
+pub(crate) const FIRST_NODE_ID: i32 = 1;
+
 /// The value of a secret where properties are shown.
 const HIDDEN: &str = "[hidden]";
 
@@ -86,6 +90,8 @@ const HIDDEN: &str = "[hidden]";
 pub struct BrokerConfig {
     /// The meaning of an acknowledgement. On disk by default.
     pub durability: Durability,
+    /// `node.id`: the id of the first node. Further nodes of the process have the ids after it. 1 by default.
+    pub node_id: i32,
     /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
     pub auto_create_topics: bool,
     /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
@@ -207,6 +213,7 @@ impl Default for BrokerConfig {
     fn default() -> Self {
         Self {
             durability: Durability::Disk,
+            node_id: FIRST_NODE_ID,
             auto_create_topics: true,
             partitions_default: 1,
             request_bytes_max: 100 << 20,
@@ -302,6 +309,27 @@ impl BrokerConfig {
         self.security.listeners()
     }
 
+    /// Checks the ids of this many nodes, as Kafka does at the start.
+    pub(crate) fn check_node_ids(&self, nodes: i32) -> Result<(), String> {
+        let given = |name: &str| self.given.get(name)?.trim().parse::<i32>().ok().filter(|id| *id >= 0);
+        if let (Some(node), Some(broker)) = (given("node.id"), given("broker.id"))
+            && node != broker
+        {
+            return Err(format!("node.id=`{node}`: it must be the same as broker.id=`{broker}`"));
+        }
+        let id = self.node_id;
+        if id >= 0 && id.checked_add(nodes.max(1) - 1).is_some() {
+            return Ok(());
+        }
+        let max = i32::MAX;
+        Err(format!("node.id=`{id}`: the ids of {nodes} nodes from there on are not all from 0 to {max}"))
+    }
+
+    /// The ids of this many nodes, which [`Self::check_node_ids`] has checked.
+    pub(crate) fn node_ids(&self, nodes: i32) -> RangeInclusive<i32> {
+        self.node_id..=self.node_id.saturating_add(nodes.max(1) - 1)
+    }
+
     /// A property that has an effect on the listeners of `listeners` only, if there is one and `listeners` is not set.
     pub(crate) fn property_without_listeners(&self) -> Option<&str> {
         self.security.property_without_listeners()
@@ -349,6 +377,12 @@ impl BrokerConfig {
     fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
         match name {
+            "node.id" => self.node_id = number(name, value, 0, i64::from(i32::MAX))? as i32,
+            // -1 is none.
+            "broker.id" => match number(name, value, -1, i64::from(i32::MAX))? as i32 {
+                -1 => {}
+                id => self.node_id = id,
+            },
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
             "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,
             "socket.request.max.bytes" => {

@@ -295,7 +295,7 @@ impl Cluster {
                 creation.partitions.end,
                 &creation.config,
                 creation.replication,
-                &creation.assignments,
+                self.stored_assignments(&creation.assignments),
             )) {
                 Ok(record) => entries.push((topic_key(&creation.name), Some(record))),
                 Err(refusal) => return made.into_iter().map(|made| made.and(Err(refusal.clone()))).collect(),
@@ -526,7 +526,8 @@ impl Cluster {
             return Ok(());
         }
         let partitions = topic.partitions.len() as i32;
-        let record = record_of(topic.id, partitions, &config, topic.replication, &topic.assignments);
+        let replicas = self.stored_assignments(&topic.assignments);
+        let record = record_of(topic.id, partitions, &config, topic.replication, replicas);
         self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
             partition.update_config(self.log_config(name, &config));

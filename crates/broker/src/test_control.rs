@@ -17,7 +17,7 @@ use crate::request_trace::RequestTrace;
 use crate::test_overrides::{Follower, MockSubscription, TrackedRequest};
 use crate::topics::NewTopic;
 
-/// Calls that make a broker misbehave, for tests. Nodes count from 1.
+/// Calls that make a broker misbehave, for tests. Nodes count from `node.id`, which is 1 by default.
 impl Cluster {
     /// Sets a fault for the next `count` requests of `api`, at `node` or at any node.
     pub fn intercept(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {

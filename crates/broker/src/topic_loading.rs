@@ -37,7 +37,8 @@ impl Cluster {
             }));
             let mut config = TopicConfig::from_values(record.configs);
             internal_topics::add_missing_settings(&name, &mut config);
-            let (replication, assignments) = (record.replication, record.replicas);
+            let replication = record.replication;
+            let assignments = self.assignments_of_stored(&record.replicas);
             topics.push(Topic { name, id, config, replication, assignments, partitions: Vec::new() });
         }
         let opened = self.syncer.map_all(&partitions, |(topic, identity)| {

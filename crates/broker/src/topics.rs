@@ -64,7 +64,8 @@ pub(crate) struct TopicRecord {
     pub(crate) configs: BTreeMap<String, String>,
     #[serde(default = "one_replica")]
     pub(crate) replication: i32,
-    /// The replicas of partitions that a client has chosen.
+    /// The replicas of partitions that a client has chosen, by the numbers that the nodes have in the journal
+    /// ([`Cluster::stored_node`](crate::cluster::Cluster::stored_node)).
     #[serde(default, skip_serializing_if = "Assignments::is_empty")]
     pub(crate) replicas: Assignments,
 }
@@ -101,13 +102,14 @@ pub(crate) fn topic_key(name: &str) -> Bytes {
     format!("{TOPIC_KEY}{name}").into()
 }
 
-/// The record of a topic with these properties.
+/// The record of a topic with these properties. `replicas` are those of
+/// [`Cluster::stored_assignments`](crate::cluster::Cluster::stored_assignments).
 pub(crate) fn record_of(
     id: Uuid,
     partitions: i32,
     config: &TopicConfig,
     replication: i32,
-    assignments: &Assignments,
+    replicas: Assignments,
 ) -> TopicRecord {
     TopicRecord {
         version: TOPIC_RECORD_VERSION,
@@ -115,7 +117,7 @@ pub(crate) fn record_of(
         partitions,
         configs: config.values().clone(),
         replication,
-        replicas: assignments.clone(),
+        replicas,
     }
 }
 

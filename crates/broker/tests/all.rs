@@ -36,6 +36,7 @@ mod log_dirs;
 mod lost_topics;
 mod many_producers;
 mod misbehaving;
+mod node_ids;
 mod not_blocking;
 mod oauth;
 mod offsets_topic;

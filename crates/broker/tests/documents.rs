@@ -149,9 +149,10 @@ fn document() -> String {
          **One copy.** A topic may have a replication factor up to `--nodes`. Metadata then lists several nodes,\n\
          `min.insync.replicas` counts the nodes that are up, and the leader fails over. All nodes are one process with\n\
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
-         **Ids of nodes.** The nodes have the ids 1 to the number of `--nodes`. `node.id` and `broker.id` are accepted and have no effect: where a\n\
-         Kafka with `node.id=0` is broker 0, this broker is broker 1 in Metadata. Use these ids in commands that name a broker, such as\n\
-         `kafka-configs.sh --entity-type brokers --entity-name 1`, and in replica assignments.\n\n\
+         **Ids of nodes.** The first node has the id that `node.id` or `broker.id` sets, 1 by default. Further nodes of `--nodes` have the ids\n\
+         after it. Use these ids in commands that name a broker, such as `kafka-configs.sh --entity-type brokers --entity-name 1`, and in\n\
+         replica assignments. A start with another `node.id` renames the nodes: the replicas and the configurations that are stored for the\n\
+         first node belong to the first node then, too. Apache Kafka refuses such a start.\n\n\
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
@@ -219,7 +220,7 @@ fn of_brokers() -> String {
     let mut out = String::from(
         "\n## Broker\n\n\
          For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
-         Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for broker 1.\n\
+         Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for the first one.\n\
          Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\
          As in Kafka, settings with other names are stored for plugins: up to 100 for each broker, and 100 for all brokers together. They have no\n\
          effect, and their values are not described.\n\n\

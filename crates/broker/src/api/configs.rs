@@ -162,12 +162,13 @@ fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Re
     }
 }
 
-fn check_broker(cluster: &Cluster, kind: i8, name: &str) -> Result<(), Refusal> {
+/// Refuses the name of a broker that is no node.
+pub(super) fn check_broker(cluster: &Cluster, kind: i8, name: &str) -> Result<(), Refusal> {
     let exists = || name.parse().is_ok_and(|id| cluster.node(id).is_some());
     if kind != BROKER || name.is_empty() || exists() {
         return Ok(());
     }
-    let reason = format!("broker `{name}` does not exist: the brokers are 1 to {}", cluster.nodes.len());
+    let reason = format!("broker `{name}` does not exist: the brokers are {:?}", cluster.nodes());
     Err((ErrorCode::InvalidRequest, reason))
 }
 

@@ -12,7 +12,7 @@ use ottla_protocol::messages::list_config_resources::{
     ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse,
 };
 
-use super::configs::{BROKER_LOGGER, TOPIC, no_such_kind, unknown_topic};
+use super::configs::{BROKER_LOGGER, TOPIC, check_broker, no_such_kind, unknown_topic};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values, is_custom};
@@ -166,18 +166,13 @@ fn describe(
             })
         }
         BROKER => {
-            let id = name.parse().ok().filter(|id| cluster.node(*id).is_some());
-            if id.is_none() {
-                let nodes = cluster.nodes.len();
-                let reason = format!("broker `{name}` does not exist: the brokers are 1 to {nodes}");
-                return Err((ErrorCode::InvalidRequest, reason));
-            }
+            check_broker(cluster, BROKER, name)?;
             let properties = BrokerProperties::of_node(cluster, name);
             of(Scope::Broker, &|setting| broker_chain(&properties, setting))
         }
         GROUP if !name.is_empty() => {
             let values = live.values(GROUP, name);
-            let properties = BrokerProperties::of_node(cluster, "1");
+            let properties = BrokerProperties::of_first_node(cluster);
             of(Scope::Group, &|setting| group_chain(&properties, &values, setting))
         }
         CLIENT_METRICS if !name.is_empty() => {
@@ -281,6 +276,8 @@ fn group_chain(properties: &BrokerProperties<'_>, values: &Values, setting: &'st
 
 /// The properties of a broker, read once for all settings of a request.
 pub(super) struct BrokerProperties<'a> {
+    /// The id of the node.
+    node: String,
     of_broker: Values,
     of_all: Values,
     given: &'a Values,
@@ -291,6 +288,7 @@ impl<'a> BrokerProperties<'a> {
     /// Those of a node.
     fn of_node(cluster: &'a Cluster, node: &str) -> Self {
         Self {
+            node: node.to_owned(),
             of_broker: cluster.live.values(BROKER, node),
             of_all: cluster.live.values(BROKER, ""),
             given: &cluster.config.given,
@@ -300,11 +298,19 @@ impl<'a> BrokerProperties<'a> {
 
     /// Those that hold for topics: all nodes share the logs, so the first node's settings count.
     pub(super) fn of_topics(cluster: &'a Cluster) -> Self {
-        Self::of_node(cluster, "1")
+        Self::of_first_node(cluster)
+    }
+
+    fn of_first_node(cluster: &'a Cluster) -> Self {
+        Self::of_node(cluster, &cluster.nodes.first_id().to_string())
     }
 
     /// The values that a property has, without its default.
     fn chain(&self, name: &'static str) -> Chain {
+        // Each node has its own id, although the process has one configuration.
+        if matches!(name, "node.id" | "broker.id") {
+            return vec![(name, Some(self.node.clone()), Source::StaticBroker)];
+        }
         let sources = [
             (&self.of_broker, Source::DynamicBroker),
             (&self.of_all, Source::DynamicDefaultBroker),

@@ -149,9 +149,9 @@ fn check_assignments(cluster: &Cluster, topic: &CreatableTopic) -> Result<Option
         return Ok(Some(replicas as i32));
     }
     let reason = format!(
-        "topic `{}`: an assignment has partitions from 0 up, each with the same number of different nodes of 1 to {}",
+        "topic `{}`: an assignment has partitions from 0 up, each with the same number of different nodes of {:?}",
         topic.name,
-        cluster.nodes.len()
+        cluster.nodes()
     );
     Err((ErrorCode::InvalidReplicaAssignment, reason))
 }

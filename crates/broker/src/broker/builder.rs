@@ -93,6 +93,27 @@ impl BrokerBuilder {
         self
     }
 
+    /// The id of the first node, as the property `node.id`; further nodes have the ids after it. 1 by default.
+    ///
+    /// What was stored for nodes, such as the replicas of partitions, belongs to the same nodes after a start with another id.
+    ///
+    /// ```
+    /// use ottla_broker::Broker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let broker = Broker::builder().memory().node_id(0).nodes(3).start().await?;
+    /// assert_eq!(broker.cluster().nodes(), [0, 1, 2]);
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn node_id(mut self, id: i32) -> Self {
+        self.config.node_id = id;
+        self
+    }
+
     /// The first node's address; each further node listens on the next port, or on one of its own if this one is 0.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
@@ -219,6 +240,14 @@ impl BrokerBuilder {
         self
     }
 
+    /// Refuses settings that contradict each other.
+    fn check_config(&self) -> Result<(), StartError> {
+        self.check_log_dirs()?;
+        let checked =
+            self.config.check_group_sessions().and_then(|()| self.config.check_node_ids(self.nodes));
+        checked.map_err(StartError::Property)
+    }
+
     /// Refuses a directory that would stay empty, because the data is in memory.
     fn check_log_dirs(&self) -> Result<(), StartError> {
         let has_place = self.data_dir.is_some() || self.storage.is_some() || self.copy.is_some();
@@ -244,8 +273,7 @@ impl BrokerBuilder {
 
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
-        self.check_log_dirs()?;
-        self.config.check_group_sessions().map_err(StartError::Property)?;
+        self.check_config()?;
         // A start that cannot have the data must not replace the certificate of the broker that has it.
         let owned = self.secure.as_ref().map_or(Ok(None), |_| self.own_data_dir())?;
         let secure = self.secure_dir()?;
@@ -315,7 +343,10 @@ impl BrokerBuilder {
             asks,
             _secure_lock: secure.as_ref().map(|secure| secure.lock.clone()),
         };
-        broker.serve_all(|first, node, _| nth_address(first, node), |_| Advertised::HostAndPort).await?;
+        let first_id = broker.cluster().nodes.first_id();
+        broker
+            .serve_all(|first, node, _| nth_address(first, node - first_id), |_| Advertised::HostAndPort)
+            .await?;
         if let Some(secure) = &secure {
             secure.write_clients(&broker.bootstrap_servers()).map_err(StartError::Secure)?;
         }

@@ -104,9 +104,10 @@ impl Broker {
         address_of: impl Fn(SocketAddr, usize) -> SocketAddr,
         advertised: Advertised,
     ) -> Result<(), StartError> {
+        let index = node - self.cluster().nodes.first_id();
         for (settings, listener) in &self.listeners {
             let advertise =
-                settings.advertise.as_deref().map(|text| parse_advertise(text, node)).transpose()?;
+                settings.advertise.as_deref().map(|text| parse_advertise(text, index)).transpose()?;
             let advertise = advertise.as_ref().map(|(host, port)| match advertised {
                 Advertised::HostAndPort => (host.as_str(), *port),
                 Advertised::Host => (host.as_str(), 0),
@@ -148,28 +149,28 @@ pub(super) fn bootstrap_servers_of<'a>(
     Some(cluster.nodes_up().map(|node| node.advertised_at(index)).collect::<Vec<_>>().join(","))
 }
 
-/// Each node its port: the first node's and those after it, or any.
-pub(super) fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
+/// The address of the node that is so many after the first one: each has its port, the first node's and those after it, or any.
+pub(super) fn nth_address(first: SocketAddr, index: i32) -> SocketAddr {
     let mut address = first;
     if first.port() != 0 {
-        address.set_port(first.port().saturating_add((node - 1) as u16));
+        address.set_port(first.port().saturating_add(index as u16));
     }
     address
 }
 
 /// The host of an advertised address, for another listener: its port is the one that is bound.
 pub(super) fn advertised_host(text: &str) -> Option<String> {
-    let (host, _) = parse_advertise(text, 1).ok()?;
+    let (host, _) = parse_advertise(text, 0).ok()?;
     Some(if host.contains(':') { format!("[{host}]") } else { host })
 }
 
 /// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.
-fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
+fn parse_advertise(text: &str, index: i32) -> Result<(String, u16), StartError> {
     let bad = || StartError::Advertise(text.to_owned());
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             let port: u16 = port.parse().map_err(|_| bad())?;
-            (host, port.saturating_add((node - 1) as u16))
+            (host, port.saturating_add(index as u16))
         }
         _ => (text, 0),
     };

@@ -131,8 +131,8 @@ impl Broker {
             let same = bound.iter().rev().find(|bound| (bound.node, bound.listener.index) == (node, index));
             same.map_or(SocketAddr::new(first.ip(), 0), Bound::address)
         };
-        let advertised =
-            |node| if (1..=nodes).contains(&node) { Advertised::HostAndPort } else { Advertised::Host };
+        let ids = self.cluster().config.node_ids(nodes);
+        let advertised = |node| if ids.contains(&node) { Advertised::HostAndPort } else { Advertised::Host };
         let served = self.serve_all(address_of, advertised).await;
         if served.is_err() {
             self.servers.shutdown().await;

@@ -31,7 +31,9 @@ impl Cluster {
             found.push((kind, name.to_owned(), values));
         }
         for (kind, name, values) in found {
-            self.live.put(kind, &name, values);
+            if let Some(name) = renamed(kind, &name, |number| self.node_of_stored(number)) {
+                self.live.put(kind, &name, values);
+            }
         }
         Ok(())
     }
@@ -64,7 +66,9 @@ impl Cluster {
         if dry_run {
             return Ok(());
         }
-        let key = Bytes::from(format!("{CONFIG_KEY}{kind}/{name}"));
+        let stored = renamed(kind, name, |id| Some(self.stored_node(id)));
+        let stored = stored.unwrap_or_else(|| name.to_owned());
+        let key = Bytes::from(format!("{CONFIG_KEY}{kind}/{stored}"));
         let json = serde_json::to_vec(&values)
             .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
         let value = (!values.is_empty()).then(|| json.into());
@@ -99,6 +103,15 @@ impl Cluster {
     /// The defaults of topic settings, with the changes of this run.
     pub(crate) fn topic_defaults(&self) -> TopicConfig {
         self.live.broker().topic_defaults.clone()
+    }
+}
+
+/// The name of a resource, with `id` applied to that of a node. `None` if that returns none.
+fn renamed(kind: i8, name: &str, id: impl FnOnce(i32) -> Option<i32>) -> Option<String> {
+    match name.parse::<i32>() {
+        // Other ways to write the number are resources of their own.
+        Ok(number) if kind == BROKER && number.to_string() == name => id(number).map(|id| id.to_string()),
+        Ok(_) | Err(_) => Some(name.to_owned()),
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::cluster::{Cluster, lock};
+use crate::config::FIRST_NODE_ID;
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::partition::NO_LEADER;
 use crate::switch::{Followers, Switch};
+use crate::topics::Assignments;
 
 /// One broker of the cluster.
 #[derive(Debug)]
@@ -30,9 +32,14 @@ pub(crate) struct Node {
 /// Nodes that a test may add while the cluster runs. Each has a slot from the start, so that a lookup takes no lock.
 const ADDED_MAX: usize = 64;
 
-/// The nodes of the start with the ids from 1 up, and the nodes that were added later.
+/// The id of the first node in the journal: replicas and settings of nodes are stored as if the first node had it. So they belong
+/// to the same nodes when `node.id` changes between two starts. Earlier versions had no other ids.
+const STORED_FIRST_ID: i32 = 1;
+
+/// The nodes of the start with consecutive ids, and the nodes that were added later.
 #[derive(Debug)]
 pub(crate) struct Nodes {
+    first_id: i32,
     first: Vec<Node>,
     /// The first slots are set.
     added: Vec<OnceLock<Box<Node>>>,
@@ -60,7 +67,17 @@ pub enum AddNodeError {
 
 impl Nodes {
     pub(crate) fn new(first: Vec<Node>) -> Self {
-        Self { first, added: (0..ADDED_MAX).map(|_| OnceLock::new()).collect(), adding: Mutex::default() }
+        Self {
+            first_id: first.first().map_or(FIRST_NODE_ID, |node| node.id),
+            first,
+            added: (0..ADDED_MAX).map(|_| OnceLock::new()).collect(),
+            adding: Mutex::default(),
+        }
+    }
+
+    /// The id of the first node of the start.
+    pub(crate) const fn first_id(&self) -> i32 {
+        self.first_id
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
@@ -78,7 +95,8 @@ impl Nodes {
     }
 
     fn find(&self, id: i32) -> Option<&Node> {
-        let first = usize::try_from(id).ok().and_then(|id| self.first.get(id.checked_sub(1)?));
+        let at = id.checked_sub(self.first_id).and_then(|at| usize::try_from(at).ok());
+        let first = at.and_then(|at| self.first.get(at));
         first.or_else(|| self.iter().skip(self.first.len()).find(|node| node.id == id))
     }
 
@@ -205,6 +223,33 @@ impl Cluster {
     /// Ids of all nodes.
     pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> {
         self.nodes.iter().filter(|node| !node.is_removed()).map(|node| node.id)
+    }
+
+    /// The number of a node in the journal.
+    pub(crate) fn stored_node(&self, id: i32) -> i32 {
+        // It wraps for the largest ids, and so does the way back.
+        id.wrapping_sub(self.nodes.first_id()).wrapping_add(STORED_FIRST_ID)
+    }
+
+    /// The node that has this number in the journal, whether it exists or not. `None` if no node can have the id.
+    pub(crate) fn node_of_stored(&self, number: i32) -> Option<i32> {
+        let id = number.wrapping_sub(STORED_FIRST_ID).wrapping_add(self.nodes.first_id());
+        (id >= 0).then_some(id)
+    }
+
+    /// Replicas as the journal has them.
+    pub(crate) fn stored_assignments(&self, assignments: &Assignments) -> Assignments {
+        let stored = |ids: &[i32]| -> Vec<i32> { ids.iter().map(|id| self.stored_node(*id)).collect() };
+        assignments.iter().map(|(partition, ids)| (*partition, stored(ids))).collect()
+    }
+
+    /// The replicas of the journal.
+    pub(crate) fn assignments_of_stored(&self, stored: &Assignments) -> Assignments {
+        let known = |numbers: &[i32]| -> Vec<i32> {
+            numbers.iter().filter_map(|number| self.node_of_stored(*number)).collect()
+        };
+        let all = stored.iter().map(|(partition, numbers)| (*partition, known(numbers)));
+        all.filter(|(_, ids)| !ids.is_empty()).collect()
     }
 
     /// Adds a node without a listener, or a removed one again. The node is up and reachable, and leads its preferred partitions.

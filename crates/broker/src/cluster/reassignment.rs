@@ -44,7 +44,8 @@ impl Cluster {
     /// Stores the replicas and moves the leaders that are no replicas any more.
     fn assign(&self, topic: &Topic, assignments: Assignments) -> Result<(), Refusal> {
         let partitions = topic.partitions.len() as i32;
-        let record = record_of(topic.id, partitions, &topic.config, topic.replication, &assignments);
+        let replicas = self.stored_assignments(&assignments);
+        let record = record_of(topic.id, partitions, &topic.config, topic.replication, replicas);
         self.put_durably(&[(topic_key(&topic.name), Some(json(&record)?))])?;
         self.replace(Topic { assignments: assignments.clone(), ..topic.clone() });
         for partition in &topic.partitions {

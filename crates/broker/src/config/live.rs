@@ -116,7 +116,8 @@ impl State {
     fn combine(&mut self) {
         let mut broker = self.started_with.clone();
         // All nodes share the logs, so that the first node's settings count for them.
-        for name in ["", "1"] {
+        let first = broker.node_id.to_string();
+        for name in ["", first.as_str()] {
             let values = self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten();
             // Settings for plugins have no effect by design.
             for (name, value) in values.filter(|(name, _)| !is_custom(name)) {

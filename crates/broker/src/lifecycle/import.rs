@@ -64,7 +64,7 @@ impl Cluster {
         self.storage.sync_dir("").map_err(|error| storage_refusal(&error))?;
         let mut entries = Vec::with_capacity(2 * topics.len() + 2);
         for topic in topics {
-            let record = record_of(topic.id, topic.partitions, &topic.config, 1, &Assignments::new());
+            let record = record_of(topic.id, topic.partitions, &topic.config, 1, Assignments::new());
             entries.push((topic_key(&topic.name), Some(json(&record)?)));
             entries.push((pending_key(IMPORTING_KEY, topic.id), None));
         }
