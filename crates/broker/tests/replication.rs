@@ -14,6 +14,7 @@ use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRe
 use ottla_protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
+use ottla_wire::Chain;
 
 use crate::common;
 use crate::common::{Raw, metadata_of};
@@ -102,7 +103,8 @@ fn codes_with_epoch(connection: &mut Raw, current_leader_epoch: i32) -> [ErrorCo
     let topics =
         vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
     let fetch = FetchRequest { replica_id: -1, session_epoch: -1, topics, ..Default::default() };
-    let fetched = connection.ask(12, &fetch).expect("an answer");
+    // Only leaders answer fetches of this version.
+    let fetched = connection.ask(10, &fetch).expect("an answer");
     let partition = ListOffsetsPartition { timestamp: -1, current_leader_epoch, ..Default::default() };
     let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] }];
     let list = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
@@ -144,6 +146,57 @@ fn a_replica_compares_the_epochs_before_it_says_that_it_does_not_lead() {
         assert_eq!(codes_with_epoch(&mut replica, epoch), [of_replica; 3], "epoch {epoch}");
         assert_eq!(codes_with_epoch(&mut other, epoch), [moved; 3], "epoch {epoch}");
     }
+}
+
+/// The error, the number of bytes and the preferred replica that a fetch of `orders` partition 0 is answered with.
+fn fetched(connection: &mut Raw, version: i16, replica_id: i32, epoch: i32) -> (ErrorCode, usize, i32) {
+    let partition =
+        FetchPartition { current_leader_epoch: epoch, partition_max_bytes: 1 << 20, ..Default::default() };
+    let topics =
+        vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
+    let fetch = FetchRequest { replica_id, topics, ..Default::default() };
+    let answer = connection.ask(version, &fetch).expect("an answer");
+    let partition = &answer.responses[0].partitions[0];
+    let bytes = partition.records.as_ref().map_or(0, Chain::len);
+    (partition.error_code, bytes, partition.preferred_read_replica)
+}
+
+/// Only the leader did. In Kafka the consumers read from any replica in sync (KIP-392), and followers from the leader.
+#[test]
+fn every_replica_answers_fetches_of_consumers() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut nodes = broker.addresses().iter().map(|address| Raw::connect(*address));
+    let [mut leader, mut replica, mut other] = std::array::from_fn(|_| nodes.next().expect("three nodes"));
+    assert_eq!(create(&mut leader, vec![topic("orders", 2)]), [(ErrorCode::None, 2)]);
+    let batch = common::batch(&[b"v"], &ottla_wire::Seal::default());
+    assert_eq!(leader.produce("orders", -1, &batch).error_code, ErrorCode::None);
+    let described = leader.ask(12, &metadata_of("orders")).expect("an answer");
+    let partition = &described.topics[0].partitions[0];
+    assert_eq!((&partition.replica_nodes[..], partition.leader_id), (&[1, 2][..], 1));
+    let epoch = partition.leader_epoch;
+    let (read, moved) = ((ErrorCode::None, batch.len(), -1), (ErrorCode::NotLeaderOrFollower, 0, -1));
+    for (version, replica_id, of_replica) in
+        [(10, -1, moved), (11, -1, read), (12, -1, read), (11, 2, moved), (12, 2, moved)]
+    {
+        for epoch in [epoch, -1] {
+            assert_eq!(fetched(&mut leader, version, replica_id, epoch), read, "version {version}");
+            assert_eq!(fetched(&mut replica, version, replica_id, epoch), of_replica, "version {version}");
+            assert_eq!(fetched(&mut other, version, replica_id, epoch), moved, "version {version}");
+        }
+    }
+    assert_eq!(fetched(&mut replica, 12, -1, epoch + 1), (ErrorCode::UnknownLeaderEpoch, 0, -1));
+
+    // A replica that does not lead redirects no consumer.
+    assert!(broker.cluster().set_follower("orders", 0, Some(3)));
+    assert_eq!(fetched(&mut leader, 12, -1, epoch), (ErrorCode::None, 0, 3));
+    assert_eq!(fetched(&mut replica, 12, -1, epoch), read);
+    assert_eq!(fetched(&mut other, 12, -1, epoch), read);
+    assert!(broker.cluster().set_follower("orders", 0, None));
+
+    // The former leader follows, and answers under the new epoch.
+    assert!(broker.cluster().set_leader("orders", 0, 2));
+    assert_eq!(fetched(&mut leader, 12, -1, epoch), (ErrorCode::FencedLeaderEpoch, 0, -1));
+    assert_eq!(fetched(&mut leader, 12, -1, epoch + 1), read);
 }
 
 /// Only the leader did. Kafka's tools ask so to compare the replicas.

@@ -30,6 +30,9 @@ pub(super) const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait of a fetch for the memory of its session. Clients wait 30 seconds for a response.
 const SESSION_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// The first version whose consumers may read from any replica, and may be redirected to one (KIP-392).
+const REPLICAS_FROM: i16 = 11;
+
 /// The first version with sessions, and with an error of the whole response.
 const SESSIONS_FROM: i16 = 7;
 
@@ -75,6 +78,8 @@ struct Target {
     name: Arc<Name>,
     wanted: Wanted,
     partition: Result<Arc<Partition>, ErrorCode>,
+    /// `true` for a fetch of a follower, which only the leader answers.
+    is_of_replica: bool,
     /// The error that a test has set for this request.
     injected: Option<ErrorCode>,
 }
@@ -338,19 +343,32 @@ fn find(
         Err(code) => Err(*code),
     };
     *last = Some((name.clone(), topic));
-    let injected = partition.as_ref().ok().and_then(|partition| take_error(context, partition, &wanted));
-    Target { name, wanted, partition, injected }
+    let mut target = Target { name, wanted, partition, is_of_replica: is_replica, injected: None };
+    target.injected = target.partition.as_ref().ok().and_then(|found| take_error(context, found, &target));
+    target
+}
+
+/// Returns the error of a fetch at this node, if there is one. As in Kafka, any replica answers consumers: all are in sync, because they
+/// share the log.
+fn check_node(context: &RequestContext, partition: &Partition, target: &Target) -> Result<(), ErrorCode> {
+    let (cluster, node) = (context.cluster(), context.node());
+    let epoch = target.wanted.requested.current_leader_epoch;
+    if target.is_of_replica || context.version < REPLICAS_FROM || cluster.overrides.mock_fetches() {
+        cluster.check_leader(partition, node, epoch)
+    } else {
+        cluster.check_replica(partition, node, epoch)
+    }
 }
 
 /// Takes the next error that a test has set for fetches of a partition, if this node serves it.
-fn take_error(context: &RequestContext, partition: &Partition, wanted: &Wanted) -> Option<ErrorCode> {
+fn take_error(context: &RequestContext, partition: &Partition, target: &Target) -> Option<ErrorCode> {
     let (overrides, node) = (&context.cluster().overrides, context.node());
     if !overrides.has_partition_errors() {
         return None;
     }
-    let is_led = partition.check_leader(node, wanted.requested.current_leader_epoch).is_ok();
+    let is_served = check_node(context, partition, target).is_ok();
     let follower = overrides.follower(&partition.topic, partition.index);
-    if !is_led && follower.is_none_or(|follower| follower.node != Some(node)) {
+    if !is_served && follower.is_none_or(|follower| follower.node != Some(node)) {
         return None;
     }
     overrides.take_partition_error(ApiKey::Fetch, &partition.topic, partition.index)
@@ -472,9 +490,7 @@ fn read_one(
         && partition.leader() != context.node();
     if follows {
         // The replica has the leader's records, up to the limit that a test has set.
-    } else if let Err(code) =
-        context.cluster().check_leader(partition, context.node(), want.current_leader_epoch)
-    {
+    } else if let Err(code) = check_node(context, partition, target) {
         return refused(context, partition, want.partition, code);
     }
     if let Some(code) = target.injected {
@@ -500,11 +516,11 @@ fn read_one(
         records: Some(Chain::new()),
         ..Default::default()
     };
-    // Since version 11 the broker can redirect clients to a nearby replica (KIP-392).
-    let elsewhere =
-        follower.and_then(|follower| follower.node).filter(|node| !follows && *node != context.node());
+    // Only the leader redirects consumers to another replica.
+    let elsewhere = follower.and_then(|follower| follower.node).filter(|node| *node != context.node());
     if let Some(node) = elsewhere
-        && context.version >= 11
+        && partition.leader() == context.node()
+        && context.version >= REPLICAS_FROM
     {
         data.preferred_read_replica = node;
         return data;
