@@ -42,6 +42,7 @@ mod oauth;
 mod offsets_topic;
 mod operation;
 mod reassignments;
+mod rebalance_protocols;
 mod refused_directories;
 mod refused_items;
 mod repeated_names;

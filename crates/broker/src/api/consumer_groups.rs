@@ -35,6 +35,9 @@ const CONSUMER_MEMBER: i8 = 1;
 
 impl Api for ConsumerGroupHeartbeatRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupHeartbeatResponse {
+        if !context.cluster().config.consumer_groups.enabled {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         let group_id = self.group_id.clone();
         let answer = async {
             check(&self, &context)?;
@@ -199,6 +202,9 @@ async fn resolve(
 
 impl Api for ConsumerGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
+        if !context.cluster().config.consumer_groups.enabled {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         let is_requested = self.include_authorized_operations;
         let groups = without_repeats(self.group_ids, String::clone).into_iter().map(|group_id| {
             if let Err(code) = check_coordinator(&context, &group_id) {

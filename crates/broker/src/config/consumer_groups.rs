@@ -8,6 +8,8 @@ use super::number;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConsumerGroupConfig {
+    /// `group.coordinator.rebalance.protocols` has `consumer`: requests of the new protocol are served. Enabled by default.
+    pub enabled: bool,
     /// `group.consumer.session.timeout.ms`. 45 seconds by default.
     pub session_timeout: Duration,
     /// `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. 45 and 60 seconds by default.
@@ -73,6 +75,7 @@ impl Default for ConsumerGroupConfig {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
+            enabled: true,
             session_timeout: seconds(45),
             session_timeout_range: (seconds(45), seconds(60)),
             heartbeat_interval: seconds(5),
@@ -94,6 +97,7 @@ impl ConsumerGroupConfig {
             number(name, value, min, i64::from(i32::MAX)).map(|ms| Duration::from_millis(ms as u64))
         };
         match name {
+            "group.coordinator.rebalance.protocols" => self.enabled = has_consumer_protocol(name, value)?,
             "group.consumer.session.timeout.ms" => self.session_timeout = ms(1)?,
             "group.consumer.min.session.timeout.ms" => self.session_timeout_range.0 = ms(1)?,
             "group.consumer.max.session.timeout.ms" => self.session_timeout_range.1 = ms(1)?,
@@ -126,4 +130,26 @@ impl ConsumerGroupConfig {
         }
         Ok(true)
     }
+}
+
+/// Returns whether a list of protocols has the new one. As Kafka's, it must have the classic protocol, and each protocol once.
+fn has_consumer_protocol(name: &str, value: &str) -> Result<bool, String> {
+    const CLASSIC: &str = "classic";
+    const CONSUMER: &str = "consumer";
+    let wrong = |reason: &str| Err(format!("{name}=`{value}`: {reason}"));
+    let mut protocols: Vec<&str> = value.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+    let is_known = |item: &str| matches!(item, CLASSIC | CONSUMER | "share" | "streams");
+    if let Some(bad) = protocols.iter().find(|item| !is_known(item)) {
+        return wrong(&format!("no protocol is called `{bad}`: use classic, consumer, share, streams"));
+    }
+    if !protocols.contains(&CLASSIC) {
+        return wrong("the protocol classic cannot be disabled");
+    }
+    let count = protocols.len();
+    protocols.sort_unstable();
+    protocols.dedup();
+    if protocols.len() < count {
+        return wrong("a protocol is named twice");
+    }
+    Ok(protocols.contains(&CONSUMER))
 }

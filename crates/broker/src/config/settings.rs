@@ -329,6 +329,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "errors.deadletterqueue.topic.name.prefix",
         "Apache Kafka 4.4: names of dead-letter topics must begin with it; an empty one allows every name.",
     ),
+    (
+        "group.coordinator.rebalance.protocols",
+        "Without `consumer`, requests of the new protocol get UNSUPPORTED_VERSION. `classic` is required; others have no effect.",
+    ),
     ("listener.security.protocol.map", "The security protocol of each listener."),
     (
         "listeners",
