@@ -240,16 +240,33 @@ fn the_records_have_kafkas_keys_and_values() {
     let member = join(&mut connection, "billing");
     commit_as(&mut connection, "billing", (&member.0, member.1), ("orders", 5));
     let all = records(&mut connection);
-    let [(OffsetsKey::GroupMetadata(group), Some(members)), (OffsetsKey::OffsetCommit(key), Some(value))] =
-        &all[..]
+    let [
+        (OffsetsKey::GroupMetadata(first), Some(empty)),
+        (OffsetsKey::GroupMetadata(group), Some(members)),
+        (OffsetsKey::OffsetCommit(key), Some(value)),
+    ] = &all[..]
     else {
         panic!("{all:?}")
     };
     assert_eq!((&*group.group, &*key.group, &*key.topic, key.partition), ("billing", "billing", "orders", 0));
+    // The group of the first record has no protocol type, because Kafka writes it before a member has joined.
+    let empty = GroupMetadataValue::from_bytes(empty.clone()).expect("a group");
+    assert_eq!((&*first.group, &*empty.protocol_type, empty.generation), ("billing", "", 0));
+    assert_eq!((empty.protocol, empty.leader, empty.members.len()), (None, None, 0));
     let members = GroupMetadataValue::from_bytes(members.clone()).expect("a group");
     assert_eq!((members.generation, &*members.members[0].member_id), (member.1, &*member.0));
     let value = OffsetCommitValue::from_bytes(value.clone()).expect("an offset");
     assert_eq!((value.offset, value.leader_epoch, &*value.metadata), (5, 3, "note"));
+}
+
+/// Kafka knows such a group before its first member joins.
+#[test]
+fn a_group_with_committed_offsets_has_no_record_without_a_protocol_type() {
+    let (_broker, mut connection) = start(&MemStorage::new());
+    commit(&mut connection, "billing", "orders", 5);
+    join(&mut connection, "billing");
+    let all = records(&mut connection);
+    assert_eq!(all.iter().filter(|(key, _)| matches!(key, OffsetsKey::GroupMetadata(_))).count(), 1);
 }
 
 #[test]

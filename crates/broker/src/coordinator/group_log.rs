@@ -1,7 +1,7 @@
 //! The members of classic groups in `__consumer_offsets`: after a restart they continue under their generation.
 //!
 //! A group is written when its members have their assignments, when one of them has a new id, and when it has no members left, as in
-//! Kafka.
+//! Kafka. Kafka also writes a group when its first member joins: that record is here together with the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 6;
 /// The state of a group's record.
 #[derive(Debug, Default)]
 pub(crate) struct StoredGroup {
+    /// The log has a record of the group.
+    has_record: bool,
     /// The record is older than the group.
     pub(super) is_stale: bool,
     /// The members of the last generation have their assignments, and none has left or has another subscription since.
@@ -69,8 +71,12 @@ impl Group {
         }
         let now_ms = cluster.clock.now_ms();
         self.stored.state_since_ms = now_ms;
-        let mut value = self.to_record(now_ms);
-        let mut written = cluster.write_group_record(group_id, Some(&value));
+        let (first, mut value) = (self.first_record(cluster, group_id, now_ms), self.to_record(now_ms));
+        let mut written = cluster.write_group(group_id, first.iter().chain([&value]));
+        if first.is_some() && matches!(written, Err(ErrorCode::MessageTooLarge)) {
+            // The members' record may fit alone.
+            written = cluster.write_group(group_id, [&value]);
+        }
         if matches!(written, Err(ErrorCode::MessageTooLarge)) {
             if self.stored.retry_at.is_none() {
                 tracing::warn!(
@@ -81,13 +87,26 @@ impl Group {
             }
             value.members.clear();
             value.leader = None;
-            written = cluster.write_group_record(group_id, Some(&value));
+            written = cluster.write_group(group_id, [&value]);
         }
+        self.stored.has_record |= written.is_ok();
         self.stored.is_stale = written.is_err();
         let pause = RETRY_AFTER * (1 << self.stored.failures.min(RETRY_DOUBLINGS_MAX));
         self.stored.retry_at = written.is_err().then(|| Instant::now() + pause);
         self.stored.failures = if written.is_err() { self.stored.failures.saturating_add(1) } else { 0 };
         self.stored.written = Some(written);
+    }
+
+    /// The record of a group that is new: it has no protocol type yet, and no generation. A group with committed offsets exists in Kafka
+    /// before its first member joins.
+    fn first_record(&self, cluster: &Cluster, group_id: &str, now_ms: i64) -> Option<GroupMetadataValue> {
+        let is_new = !self.stored.has_record && !cluster.offsets.has_offsets(group_id);
+        is_new.then(|| GroupMetadataValue {
+            protocol: None,
+            leader: None,
+            current_state_timestamp: now_ms,
+            ..Default::default()
+        })
     }
 
     pub(super) fn to_record(&self, now_ms: i64) -> GroupMetadataValue {
@@ -159,7 +178,7 @@ impl Group {
         // The name of a member is in memory once.
         let known = |leader: &String| group.members.get_key(&**leader).cloned();
         group.leader = leader.map(|leader| known(&leader).unwrap_or_else(|| leader.into()));
-        group.stored.is_whole = true;
+        (group.stored.has_record, group.stored.is_whole) = (true, true);
         group.stored.state_since_ms = value.current_state_timestamp;
         group
     }
@@ -183,18 +202,27 @@ impl Group {
 impl Cluster {
     /// Removes the record of a group that is deleted.
     pub(super) fn remove_group_record(self: &Arc<Self>, group_id: &str) -> Result<Written, ErrorCode> {
-        self.write_group_record(group_id, None)
+        self.write_of_group(group_id, &[group_record(group_id, None)?])
     }
 
-    fn write_group_record(
+    /// Appends records of a group as one batch.
+    fn write_group<'a>(
         self: &Arc<Self>,
         group_id: &str,
-        value: Option<&GroupMetadataValue>,
+        values: impl IntoIterator<Item = &'a GroupMetadataValue>,
+    ) -> Result<Written, ErrorCode> {
+        let records = values.into_iter().map(|value| group_record(group_id, Some(value)));
+        self.write_of_group(group_id, &records.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    fn write_of_group(
+        self: &Arc<Self>,
+        group_id: &str,
+        records: &[InternalRecord],
     ) -> Result<Written, ErrorCode> {
         let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
         let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        let record = group_record(group_id, value)?;
-        let (written, ()) = self.write_internal(&partition, &[record], None, |_| ())?;
+        let (written, ()) = self.write_internal(&partition, records, None, |_| ())?;
         Ok(written)
     }
 }
