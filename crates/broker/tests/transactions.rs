@@ -17,7 +17,7 @@ use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRe
 use ottla_protocol::messages::write_txn_markers::{
     WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
 };
-use ottla_wire::{Batches, Compression, Seal};
+use ottla_wire::{BatchBuilder, Batches, Compression, Seal};
 
 use crate::common;
 use crate::common::{PATIENCE, Raw, batch, framed, produce_request};
@@ -127,6 +127,35 @@ fn a_committed_read_ends_at_the_last_stable_offset_and_names_the_aborted_transac
     assert_eq!(seen(&data), (vec![0, 1, 2, 3, 4], Some(vec![(7, 0), (9, 1)])));
     assert_eq!(seen(&fetch(&mut connection, 1, 4)), (vec![4], Some(vec![(9, 1)])));
     assert_eq!(latest(&mut connection, 1), 5);
+}
+
+/// The largest timestamp and its offset (KIP-734).
+fn newest(connection: &mut Raw, isolation_level: i8) -> (ErrorCode, i64, i64) {
+    let partition = ListOffsetsPartition { timestamp: -3, current_leader_epoch: -1, ..Default::default() };
+    let topic = ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] };
+    let request =
+        ListOffsetsRequest { replica_id: -1, isolation_level, topics: vec![topic], ..Default::default() };
+    let answer = connection.ask(7, &request).expect("an answer");
+    let partition = &answer.topics[0].partitions[0];
+    (partition.error_code, partition.timestamp, partition.offset)
+}
+
+/// Apache Kafka 4.3 answers so, although an older record is visible.
+#[test]
+fn the_newest_record_is_not_found_while_its_transaction_is_open() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let older = connection.produce("orders", -1, &batch(&[b"x"], &Seal::default()));
+    assert_eq!((older.error_code, older.base_offset), (ErrorCode::None, 0));
+    let mut records = BatchBuilder::new();
+    records.push(1_700_000_000_001, None, Some(b"y"), &[]);
+    let records = records.seal(&seal(7, 0)).expect("a batch").to_bytes();
+    let mut request = produce_request("orders", -1, &records);
+    request.transactional_id = Some("t".into());
+    let answer = connection.ask(11, &request).expect("an answer");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    assert_eq!(newest(&mut connection, 0), (ErrorCode::None, 1_700_000_000_001, 1));
+    assert_eq!(newest(&mut connection, 1), (ErrorCode::None, -1, -1));
 }
 
 /// The values that our client reads from the topic with `isolation.level=read_committed`, up to the value `end`.

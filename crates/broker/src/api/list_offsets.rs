@@ -155,6 +155,7 @@ fn look_up(
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(NOWHERE),
         MAX_TIMESTAMP => {
             let found = find_newest(|| cluster.log_with_files(partition)).map_err(storage)?;
+            // As in Kafka's `ReplicaManager.fetchOffset`: no older record takes its place.
             Ok(found.filter(|found| found.offset < readable_end()).unwrap_or(NOWHERE))
         }
         timestamp if timestamp >= 0 => {
