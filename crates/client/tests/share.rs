@@ -273,6 +273,43 @@ fn a_topic_without_a_name_keeps_no_other_topic_from_a_member() {
     assert_eq!(partitions.len(), 3, "{partitions:?}");
 }
 
+fn wait_until(what: &str, within: Duration, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + within;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The member sent none until the request timeout of 30 seconds, and the group removed it.
+#[test]
+fn heartbeats_continue_while_a_broker_does_not_answer_the_lookup_of_names() {
+    let builder = Broker::builder().memory().topic("orders", 1).configure(|config| {
+        for key in ["group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"] {
+            config.set(key, "50").expect("a property");
+        }
+    });
+    let broker = builder.spawn().expect("a broker in memory");
+    let cluster = broker.cluster();
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("group.id", "workers").expect("a known property");
+    // A request for metadata is repeated after twice this time.
+    config.stall_after = Duration::from_millis(500);
+    let mut consumer = Client::new(config).expect("a client").share_consumer().expect("a share consumer");
+    let rule = FaultRule::new(ApiKey::Metadata, Fault::Hang).topic("orders").times(NEVER);
+    cluster.add_fault(rule).expect("a sound rule");
+    let heartbeats = || cluster.requests(ApiKey::ShareGroupHeartbeat);
+    assert_eq!(heartbeats(), 0, "the count starts here");
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    let has_asked = || cluster.faults().iter().any(|(_, rule)| rule.count < NEVER);
+    wait_until("a lookup", PATIENCE, has_asked);
+    let before = heartbeats();
+    wait_until("heartbeats", PATIENCE / 4, || heartbeats() >= before + 5);
+
+    cluster.clear_intercepts_of(ApiKey::Metadata);
+    wait_for_partitions(&consumer, "orders");
+}
+
 #[test]
 fn a_subscription_during_a_heartbeat_that_is_refused_is_sent() {
     let (broker, mut consumer) = member();

@@ -53,6 +53,8 @@ pub(super) struct Member {
     assigned: RefCell<BTreeMap<TopicIdPartition, TopicPartition>>,
     /// The coordinator's assignment while topics of it have no names.
     unnamed: RefCell<Option<UnnamedTarget>>,
+    /// Notified when `unnamed` is replaced or given up, which ends the lookup of its names.
+    retargeted: Notify,
     /// Notified when the assignment has changed.
     pub(super) changed: Notify,
     /// Notified when a heartbeat must be sent at once.
@@ -68,6 +70,7 @@ enum Ended {
 }
 
 /// An assignment whose topics are not all known by name.
+#[derive(Clone)]
 struct UnnamedTarget {
     target: Vec<TopicPartitions>,
     /// The number of lookups that did not find all names, and the time of the next one.
@@ -109,6 +112,7 @@ impl Member {
             interval: Cell::new(HEARTBEAT_INTERVAL),
             assigned: RefCell::default(),
             unnamed: RefCell::default(),
+            retargeted: Notify::new(),
             changed: Notify::new(),
             hurry: Notify::new(),
         })
@@ -138,7 +142,12 @@ impl Member {
         loop {
             self.status.step(MembershipStep::Joining, Some(&self.coordinator));
             self.in_full.set(true);
-            let ended = self.beat().await;
+            // Boxed: futures within futures have a limit of depth.
+            let ended = tokio::select! {
+                biased;
+                ended = self.beat() => ended,
+                ended = Box::pin(self.name_targets()) => ended,
+            };
             self.assign_none();
             match ended {
                 Ended::Late => {
@@ -264,8 +273,7 @@ impl Member {
             };
             let next = Instant::now() + pause;
             loop {
-                let retry_at = self.unnamed.borrow().as_ref().map(|unnamed| unnamed.retry_at);
-                let look = next.min(Instant::now() + self.look_interval()).min(retry_at.unwrap_or(next));
+                let look = next.min(Instant::now() + self.look_interval());
                 let hurried = tokio::time::timeout_at(look, self.hurry.notified()).await.is_ok();
                 let now = Instant::now();
                 if last_poll.age(&self.polls, now) > config.max_poll_interval {
@@ -274,7 +282,6 @@ impl Member {
                 if hurried || now >= next {
                     break;
                 }
-                self.look_up_names(now).await;
             }
         }
     }
@@ -304,18 +311,43 @@ impl Member {
             self.coordinator.went_well();
             self.coordinator.enters(response.member_epoch);
             if let Some(assignment) = response.assignment {
-                self.take_target(assignment.topic_partitions, 0).await;
+                self.take_target(assignment.topic_partitions);
             }
         }
         Ok((response.error_code, interval))
     }
 
+    /// Replaces the assignment whose names are looked up. One that the coordinator repeats leaves its lookup as it is.
+    fn take_target(&self, target: Vec<TopicPartitions>) {
+        if self.unnamed.borrow().as_ref().is_some_and(|unnamed| unnamed.target == target) {
+            return;
+        }
+        self.unnamed.replace(Some(UnnamedTarget { target, lookups: 0, retry_at: Instant::now() }));
+        self.retargeted.notify_one();
+    }
+
+    /// Looks up the names of assignments. It never ends: it runs beside the heartbeats, because the coordinator removes a member that
+    /// waits for another broker.
+    async fn name_targets(&self) -> Ended {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.retargeted.notified() => {}
+                () = self.name_target() => {}
+            }
+        }
+    }
+
     /// Assigns the partitions of the topics whose names are known. The others are looked up again after a pause: the topic may be new, or
-    /// hidden from this client, and its partitions keep no others from being read.
-    async fn take_target(&self, target: Vec<TopicPartitions>, lookups: u32) {
+    /// hidden from this client, and its partitions keep no others from being read. Waits without an end if there is no such assignment.
+    async fn name_target(&self) {
+        let unnamed = self.unnamed.borrow().clone();
+        let Some(UnnamedTarget { target, lookups, retry_at }) = unnamed else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(retry_at).await;
         let ids = target.iter().map(|topic| topic.topic_id).collect();
-        // Boxed: futures within futures have a limit of depth.
-        let error = match Box::pin(self.cluster.names_of_ids(&ids)).await {
+        let error = match self.cluster.names_of_ids(&ids).await {
             Ok(named) => {
                 let (assigned, error) = (self.named(&target, &named.names), named.error());
                 let is_news = lookups == 0 || *self.assigned.borrow() != assigned;
@@ -342,14 +374,6 @@ impl Member {
         self.unnamed.replace(unnamed);
     }
 
-    /// Looks up the missing names of the assignment, if it is time.
-    async fn look_up_names(&self, now: Instant) {
-        let due = self.unnamed.borrow_mut().take_if(|unnamed| unnamed.retry_at <= now);
-        if let Some(UnnamedTarget { target, lookups, .. }) = due {
-            self.take_target(target, lookups).await;
-        }
-    }
-
     /// The partitions of the topics with these names, and those that are assigned already.
     fn named(
         &self,
@@ -373,6 +397,7 @@ impl Member {
 
     fn assign_none(&self) {
         self.unnamed.take();
+        self.retargeted.notify_one();
         self.assign(BTreeMap::new());
     }
 
