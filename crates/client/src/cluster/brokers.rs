@@ -285,7 +285,8 @@ impl Brokers {
 
     /// A connection to any broker: an open one if there is, if possible without requests; else each known broker in random
     /// order, then the bootstrap servers, and after them those that have failed. A broker that throttles the client, or does not answer,
-    /// is the last choice; others have a head start over one that did not answer on another connection.
+    /// is the last choice; others have a head start over one that did not answer on another connection. It is chosen as soon as it
+    /// answers again.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
@@ -300,35 +301,32 @@ impl Brokers {
             self.rng.borrow_mut().shuffle(&mut bootstrap);
             known.extend(bootstrap);
         }
-        let open: Vec<_> = known.iter().filter_map(|peer| open_control(peer)).collect();
-        // Responses come in order: on a connection with requests, those of a silent broker would delay this one.
-        let patience = self.config.patience(0);
-        let is_silent = |connection: &Connection| patience.is_some_and(|time| connection.is_silent(time));
-        let free = |connection: &&Rc<Connection>| {
-            !connection.is_muted() && !connection.is_suspect() && !is_silent(connection)
-        };
-        let idle = open.iter().filter(free).find(|connection| connection.is_idle());
-        if let Some(connection) = idle.or_else(|| open.iter().find(free)) {
-            return Ok(connection.clone());
+        let with_open = |peer: &Rc<BrokerConnections>| Some((peer.clone(), open_control(peer)?));
+        let open: Vec<_> = known.iter().filter_map(with_open).collect();
+        let connections = || open.iter().map(|(_, connection)| connection);
+        let free: Vec<_> = connections().filter(|connection| self.is_free(connection)).collect();
+        if let Some(connection) = free.iter().find(|connection| connection.is_idle()).or(free.first()) {
+            return Ok((*connection).clone());
         }
-        let last = open.iter().min_by_key(|connection| {
-            (is_silent(connection), connection.is_suspect(), connection.muted_until())
+        let last = open.iter().min_by_key(|(_, connection)| {
+            (self.is_silent(connection), connection.is_suspect(), connection.muted_until())
         });
         if last.is_some() {
             // A bootstrap server may be one of these nodes under another name.
             if nodes > 0 {
                 known.truncate(nodes);
             }
-            known.retain(|peer| open.iter().all(|connection| connection.address() != peer.address));
+            known.retain(|peer| connections().all(|connection| connection.address() != peer.address));
         }
         // Cached: the order depends on the clock.
         known.sort_by_cached_key(|peer| peer.failed_at());
-        let wait_end = last.filter(|last| !is_silent(last)).and_then(|last| {
+        let wait_end = last.filter(|(_, last)| !self.is_silent(last)).and_then(|(_, last)| {
             // The mark may be wrong, and the others unreachable.
             let head_start = last.is_suspect().then(|| started + HEAD_START);
             if last.is_suspect() && !last.is_idle() { None } else { last.muted_until().max(head_start) }
         });
         let due = due(&known, started);
+        let mut recovered: FuturesUnordered<_> = open.iter().map(|(peer, _)| self.recovered(peer)).collect();
         tokio::select! {
             biased;
             // Boxed: futures within futures have a limit of depth, and this one is rare.
@@ -338,8 +336,38 @@ impl Brokers {
                 }
             }
             () = sleep_until(wait_end) => {}
+            Some(connection) = recovered.next() => return Ok(connection),
         }
-        last.cloned().ok_or_else(|| self.unreachable(started.elapsed()))
+        match last {
+            Some((_, last)) if last.is_open() => Ok(last.clone()),
+            // It has closed meanwhile.
+            Some((peer, _)) => Box::pin(self.connect(peer, Lane::Control)).await,
+            None => Err(self.unreachable(started.elapsed())),
+        }
+    }
+
+    /// Returns `true` if requests on a connection are answered soon, as far as is known.
+    fn is_free(&self, connection: &Connection) -> bool {
+        !connection.is_muted() && !connection.is_suspect() && !self.is_silent(connection)
+    }
+
+    /// Returns `true` if a broker has left the requests on a connection without a response for long. Responses come in order, so those of
+    /// this broker would delay any other.
+    fn is_silent(&self, connection: &Connection) -> bool {
+        self.config.patience(0).is_some_and(|patience| connection.is_silent(patience))
+    }
+
+    /// Waits until a broker whose connection is open, and not free, answers again, or can be connected to after that connection has
+    /// closed. The attempts to connect to unreachable brokers take long.
+    async fn recovered(&self, peer: &BrokerConnections) -> Rc<Connection> {
+        loop {
+            tokio::time::sleep(HEAD_START).await;
+            if let Ok(connection) = self.connect(peer, Lane::Control).await
+                && self.is_free(&connection)
+            {
+                return connection;
+            }
+        }
     }
 
     /// Connects to the first of these brokers that can be reached. A host that drops packets does not delay the others by the whole

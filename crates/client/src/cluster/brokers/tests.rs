@@ -1,6 +1,11 @@
 //! Tests of the choice of a broker, and of attempts to connect.
 
+use std::io;
+
 use futures_util::future::join_all;
+use ottla_protocol::frame;
+use ottla_protocol::messages::metadata::MetadataRequest;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
 use crate::net::connector::{Connecting, Connector, Io};
@@ -31,6 +36,41 @@ impl Connector for OneLiveHost {
     }
 }
 
+/// The time for which `live.test` is silent.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Only `live.test` accepts connections. After [`SILENCE`] it answers the first request on a connection, or closes the connection.
+struct LateAnswers {
+    closes: bool,
+}
+
+impl Connector for LateAnswers {
+    fn connect<'a>(&'a self, host: &'a str, _port: u16) -> Connecting<'a> {
+        if host != "live.test" {
+            return Box::pin(std::future::pending());
+        }
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(answer_late(theirs, self.closes));
+        Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+    }
+}
+
+/// Reads a Metadata request, and answers it late or not at all.
+async fn answer_late(mut io: DuplexStream, closes: bool) -> io::Result<()> {
+    let size = io.read_i32().await?;
+    let mut request = vec![0; size as usize];
+    io.read_exact(&mut request).await?;
+    tokio::time::sleep(SILENCE).await;
+    if closes {
+        return Ok(());
+    }
+    let version = i16::from_be_bytes([request[2], request[3]]);
+    let id = i32::from_be_bytes([request[4], request[5], request[6], request[7]]);
+    let answer = frame::encode_response::<MetadataRequest>(id, version, &MetadataResponse::default());
+    io.write_all(&answer.expect("encoded").to_bytes()?).await?;
+    io.read_i32().await.map(drop)
+}
+
 /// The calls waited for the whole time of an attempt to connect to the other node, each until a response came.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_connection_is_used_after_a_head_start_if_the_other_node_is_down() {
@@ -58,6 +98,32 @@ async fn a_suspect_connection_is_used_after_a_head_start_if_the_other_node_is_do
         assert_eq!(time_of_choice().await, Duration::ZERO, "the mark has aged");
     };
     tokio::task::LocalSet::new().run_until(exchange).await;
+}
+
+/// The call waited until the attempt to connect to the other node had timed out.
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_answers_again_is_used_before_the_attempts_to_connect_to_others_end() {
+    for closes in [false, true] {
+        let mut config = Config::new("live.test");
+        config.net.api_version_request = false;
+        let config = Arc::new(config);
+        let observer = Observer::new(&config, 1);
+        let network = Network { connector: Arc::new(LateAnswers { closes }), authenticator: None, observer };
+        let brokers = Brokers::new(config, network, fastrand::Rng::with_seed(1)).expect("an address");
+        brokers.learn(1, "live.test", 9092);
+        brokers.learn(2, "dead.test", 9092);
+        let exchange = async {
+            let open = brokers.connection(1, Lane::Control).await.expect("a live host");
+            let _unanswered = open.begin(i16::MAX, |_| MetadataRequest::default()).expect("sent");
+            brokers.note_silence(open.address());
+            let begun = Instant::now();
+            let chosen = brokers.any().await.expect("a live host");
+            let took = begun.elapsed();
+            assert!(took >= SILENCE && took < SILENCE + 2 * HEAD_START, "{closes}: {took:?}");
+            assert_eq!((Rc::ptr_eq(&open, &chosen), chosen.is_open()), (!closes, true));
+        };
+        tokio::task::LocalSet::new().run_until(exchange).await;
+    }
 }
 
 /// Each of the callers made an attempt of its own, after those before it.
