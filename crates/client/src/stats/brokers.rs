@@ -76,13 +76,22 @@ impl RequestLatencies {
     }
 }
 
-/// The last attempt to connect.
+/// The attempts to connect since the last connection.
 #[derive(Debug)]
 pub(super) struct ConnectAttempt {
+    /// The start or the end of the last one.
     pub(super) at: Instant,
-    pub(super) under_way: bool,
+    /// The number of those under way: lanes connect independently.
+    pub(super) under_way: u32,
     pub(super) count: u32,
     pub(super) failure: String,
+}
+
+impl ConnectAttempt {
+    fn end_one(&mut self) {
+        // One that began before the last connection is not counted.
+        self.under_way = self.under_way.saturating_sub(1);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -164,9 +173,11 @@ impl Broker {
     pub(super) fn connecting(&mut self, now: Instant) {
         self.connects += 1;
         self.trying_since.get_or_insert(now);
-        let count = self.attempt.as_ref().map_or(0, |attempt| attempt.count) + 1;
-        let failure = self.attempt.take().map(|attempt| attempt.failure).unwrap_or_default();
-        self.attempt = Some(ConnectAttempt { at: now, under_way: true, count, failure });
+        let none = || ConnectAttempt { at: now, under_way: 0, count: 0, failure: String::new() };
+        let attempt = self.attempt.get_or_insert_with(none);
+        attempt.at = now;
+        attempt.under_way += 1;
+        attempt.count += 1;
         self.enter(ConnectionState::Connect, now);
     }
 
@@ -185,11 +196,19 @@ impl Broker {
     /// Records an attempt that was dropped before its end: the broker is not connected to any more. `is_elsewhere` if another broker is
     /// connected, so that this one is not missed.
     pub(super) fn stopped_connecting(&mut self, is_elsewhere: bool, now: Instant) {
-        if is_elsewhere && self.attempt.as_ref().is_some_and(|attempt| attempt.count == 1) {
-            // No attempt has failed. The next one may be long after this one, and is the first then.
-            (self.attempt, self.trying_since) = (None, None);
-        } else if let Some(attempt) = &mut self.attempt {
-            (attempt.at, attempt.under_way) = (now, false);
+        if let Some(attempt) = &mut self.attempt {
+            let has_none_failed = attempt.count == attempt.under_way;
+            attempt.end_one();
+            if is_elsewhere && has_none_failed {
+                // The next one may be long after this one, and is the first then.
+                attempt.count = attempt.under_way;
+                self.trying_since = Some(attempt.at);
+            } else {
+                attempt.at = now;
+            }
+            if attempt.count == 0 {
+                (self.attempt, self.trying_since) = (None, None);
+            }
         }
         self.enter(ConnectionState::Down, now);
     }
@@ -199,7 +218,8 @@ impl Broker {
         let mut is_news = true;
         if let Some(attempt) = &mut self.attempt {
             is_news = attempt.failure != failure;
-            (attempt.at, attempt.under_way, attempt.failure) = (now, false, failure);
+            attempt.end_one();
+            (attempt.at, attempt.failure) = (now, failure);
         }
         self.enter(ConnectionState::Down, now);
         is_news
@@ -495,6 +515,25 @@ mod tests {
         observer.connecting("a", 9092);
         observer.connected("a", 9092);
         assert_eq!(observer.take_pushed_values(Isolation::ReadUncommitted).opened, 1);
+    }
+
+    /// The broker was reported as one that cannot be connected to, although nothing needed it.
+    #[test]
+    fn attempts_of_two_lanes_that_are_dropped_count_as_none() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        let _connection = observer.connection("b:9092");
+        let is_tried = || {
+            let state = observer.state();
+            let broker = &state.brokers["a:9092"];
+            (broker.trying_since.is_some(), broker.attempt.is_some())
+        };
+        for _ in 0..2 {
+            observer.connecting("a", 9092);
+        }
+        observer.stopped_connecting("a", 9092);
+        assert_eq!(is_tried(), (true, true), "the other lane connects");
+        observer.stopped_connecting("a", 9092);
+        assert_eq!(is_tried(), (false, false));
     }
 
     /// A later attempt was reported as one that had lasted since the dropped one.

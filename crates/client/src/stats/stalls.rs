@@ -76,7 +76,7 @@ impl Observer {
             let wanted_for = self.stall_after + config.reconnect_backoff_max * 2;
             if let (Some(since), Some(attempt)) = (broker.trying_since, &broker.attempt)
                 && broker.open == 0
-                && (attempt.under_way || attempt.at + wanted_for > now)
+                && (attempt.under_way > 0 || attempt.at + wanted_for > now)
             {
                 let last = if attempt.failure.is_empty() { "none has ended" } else { &attempt.failure };
                 stalls.push(ActiveStall {
