@@ -100,8 +100,8 @@ pub(super) struct Partition {
     /// Batches between the queue and their sealing, in the order in which they were filled.
     pub(super) compressing: VecDeque<Compressing>,
     pub(super) next_slot: u64,
-    /// Batches of lower slots are purged when the worker returns them.
-    pub(super) purged_below: u64,
+    /// Batches of slots below this one fail for this reason when the worker returns them.
+    pub(super) failed_below: Option<(u64, ProduceErrorKind)>,
     /// Sealed batches that must be sent again, in order, before any new batch.
     pub(super) retry: VecDeque<Batch>,
     pub(super) out_of_order: Option<OutOfOrder>,
@@ -135,7 +135,7 @@ impl Partition {
             config,
             compressing: VecDeque::new(),
             next_slot: 0,
-            purged_below: 0,
+            failed_below: None,
             retry: VecDeque::new(),
             out_of_order: None,
             in_flight: 0,

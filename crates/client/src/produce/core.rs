@@ -156,17 +156,14 @@ impl ProduceCore {
         let partition = &mut self.partitions[index];
         let in_worker = |entry: &Compressing| matches!(entry, Compressing::InWorker(it) if *it == slot);
         let Some(place) = partition.compressing.iter().position(in_worker) else { return };
-        match batch {
-            Some(batch) if slot >= partition.purged_below => {
-                partition.compressing[place] = Compressing::Ready(Box::new(batch));
-            }
-            batch => {
+        let failed = partition.failed_below.as_ref().filter(|(below, _)| slot < *below);
+        match (batch, failed.map(|(_, reason)| reason.clone())) {
+            (Some(batch), None) => partition.compressing[place] = Compressing::Ready(Box::new(batch)),
+            (Some(batch), Some(kind)) => {
                 partition.compressing.remove(place);
-                if let Some(batch) = batch {
-                    let kind = ProduceErrorKind::Purged { in_flight: false };
-                    actions.push(Action::FailClosed { index, batch, kind });
-                }
+                actions.push(Action::FailClosed { index, batch, kind });
             }
+            (None, _) => drop(partition.compressing.remove(place)),
         }
     }
 

@@ -165,7 +165,7 @@ impl ProduceCore {
             self.fail(index, batch, reason.clone(), actions);
         }
         let partition = &mut self.partitions[index];
-        partition.purged_below = partition.next_slot;
+        partition.failed_below = Some((partition.next_slot, reason.clone()));
         for entry in std::mem::take(&mut partition.compressing) {
             match entry {
                 Compressing::Ready(batch) => {

@@ -601,6 +601,21 @@ fn a_purge_fails_queued_records_at_once_and_compressed_ones_when_they_return() {
     assert!(matches!(producer.error(1).kind, ProduceErrorKind::Purged { in_flight: false }));
 }
 
+/// The error said that the application had purged the record.
+#[test]
+fn a_batch_in_the_worker_fails_for_the_reason_of_the_records_behind_it() {
+    let properties = [("compression.codec", "lz4"), ("enable.idempotence", "false")];
+    let mut producer = Producer::with_worker(1, &properties, true);
+    producer.produce_full(0, &[1], 100_000);
+    producer.poll();
+    producer.produce(0, 2);
+    producer.poll_with(Permission::Denied(ProduceErrorKind::Fatal("fenced".into())));
+    producer.compressed(0);
+    for id in 1..=2 {
+        assert!(matches!(producer.error(id).kind, ProduceErrorKind::Fatal(_)), "{:?}", producer.error(id));
+    }
+}
+
 #[test]
 fn a_purge_of_requests_fails_their_records_and_ignores_the_response() {
     let mut producer = Producer::with_id(1, &[]);
