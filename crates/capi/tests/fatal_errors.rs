@@ -304,11 +304,12 @@ unsafe extern "C" fn on_report(_: *mut rd_kafka_t, message: *const rd_kafka_mess
     unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push((err, text.to_owned()));
 }
 
-/// A producer whose delivery reports fill `seen`. It has one message in flight for two seconds.
+/// A producer whose delivery reports fill `seen`. It has one message in flight, and the first requests have this fault.
 unsafe fn with_one_in_flight(
     broker: &BrokerThread,
     seen: &Seen,
     properties: &[(&str, &str)],
+    (fault, requests): (Fault, u32),
 ) -> *mut rd_kafka_t {
     let servers = broker.bootstrap_servers();
     let mut all =
@@ -322,11 +323,14 @@ unsafe fn with_one_in_flight(
     let rk = new(RD_KAFKA_PRODUCER, conf);
     let cluster = broker.cluster();
     assert_eq!(cluster.requests(ApiKey::Produce), 0);
-    cluster.intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(2)));
+    cluster.intercept(ApiKey::Produce, None, requests, fault);
     produce(rk, c"orders", 0, "in flight", null_mut());
-    until("a request", || cluster.requests(ApiKey::Produce) == 1);
+    until("a request", || cluster.requests(ApiKey::Produce) > 0);
     rk
 }
+
+/// A response that takes long.
+const LATE: (Fault, u32) = (Fault::Delay(Duration::from_secs(2)), 1);
 
 /// They were sent after the application had got the error.
 #[test]
@@ -334,7 +338,7 @@ fn a_fatal_error_purges_the_queued_messages_and_not_those_in_flight() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
     let seen = Seen::default();
     unsafe {
-        let rk = with_one_in_flight(&broker, &seen, &[]);
+        let rk = with_one_in_flight(&broker, &seen, &[], LATE);
         produce(rk, c"orders", 0, "queued", null_mut());
         assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
         assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -345,6 +349,22 @@ fn a_fatal_error_purges_the_queued_messages_and_not_those_in_flight() {
     assert_eq!(seen, [purged, (RD_KAFKA_RESP_ERR_NO_ERROR, "written".to_owned())]);
 }
 
+/// It was sent again.
+#[test]
+fn after_a_fatal_error_a_message_in_flight_that_fails_is_purged() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let seen = Seen::default();
+    let fault = Fault::FailAfter(ErrorCode::NotEnoughReplicas, Duration::from_millis(300));
+    unsafe {
+        let rk = with_one_in_flight(&broker, &seen, &[], (fault, u32::MAX));
+        assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    let purged = (RD_KAFKA_RESP_ERR__PURGE_QUEUE, "not written".to_owned());
+    assert_eq!(seen.into_inner().unwrap(), [purged]);
+}
+
 /// They had the code of the fatal error.
 #[test]
 fn the_messages_behind_a_gap_are_purged() {
@@ -353,7 +373,7 @@ fn the_messages_behind_a_gap_are_purged() {
     let properties =
         [("enable.idempotence", "true"), ("enable.gapless.guarantee", "true"), ("batch.num.messages", "1")];
     unsafe {
-        let rk = with_one_in_flight(&broker, &seen, &properties);
+        let rk = with_one_in_flight(&broker, &seen, &properties, LATE);
         broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
         for value in ["lost", "behind"] {
             produce(rk, c"orders", 0, value, null_mut());

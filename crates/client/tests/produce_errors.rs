@@ -300,6 +300,29 @@ fn metadata_is_asked_for_once_for_a_topic_however_many_records_it_gets() {
     assert!((1..=3).contains(&asked), "{asked} requests for one new topic");
 }
 
+/// The records of a request that failed were sent again, as after a purge.
+#[test]
+fn a_producer_that_is_ended_repeats_no_request() {
+    let (broker, producer) = world(|config| config.retries = u32::MAX);
+    let cluster = broker.cluster();
+    let before = cluster.requests(ApiKey::Produce);
+    let fault = Fault::FailAfter(ErrorCode::NotEnoughReplicas, Duration::from_millis(300));
+    cluster.intercept(ApiKey::Produce, None, u32::MAX, fault);
+    let in_flight = producer.try_enqueue(Record::to("orders").value("x")).expect("taken");
+    while cluster.requests(ApiKey::Produce) == before {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(producer.end("a test") && !producer.end("another one"));
+    let failed = in_flight.wait(PATIENCE).expect("in time").expect_err("not written");
+    let refused = producer.try_enqueue(Record::to("orders").value("later")).expect_err("nothing is taken");
+    for (kind, persisted) in [(&failed.kind, failed.persisted), (&refused.kind, refused.persisted)] {
+        assert!(matches!(kind, ProduceErrorKind::Fatal(reason) if reason == "a test"), "{kind}");
+        assert_eq!(persisted, Persisted::NotWritten);
+    }
+    let fatal = producer.fatal_error().expect("it is of no more use").to_string();
+    assert_eq!(fatal, "fatal: a test");
+}
+
 /// `enable.gapless.guarantee`: records after a lost record are not written, and no more records are accepted. Without
 /// it, the other records are written.
 #[test]

@@ -31,7 +31,6 @@ use crate::messages::message::OwnedMessage;
 #[cfg(feature = "mock")]
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
-use crate::produce::producer::purge_queue;
 use crate::produce::transaction_calls::TransactionCalls;
 use crate::queue::background_thread::BackgroundQueue;
 use crate::queue::op::Op;
@@ -381,11 +380,11 @@ impl Handle {
     }
 
     /// Records the fatal error and reports it once: as in the original, members of groups get it from the consumer's queue, and
-    /// other clients as an error. The queued messages of a producer fail.
+    /// other clients as an error. A producer ends: its queued messages fail, and those in flight are not sent again.
     pub(crate) fn set_fatal(&self, code: rd_kafka_resp_err_t, text: &str) -> bool {
         let first = self.fatal.set((code, text.to_owned())).is_ok();
         if first {
-            let text = fatal_text(code, text);
+            let (reason, text) = (text, fatal_text(code, text));
             let code = RD_KAFKA_RESP_ERR__FATAL;
             if let Some(consuming) = self.consumer_state().filter(|_| self.config.group_id.is_some()) {
                 let (partition, offset) = (RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID);
@@ -395,7 +394,9 @@ impl Handle {
                 self.main.push(Op::Error { code, text: c_string(&text), fatal: true });
             }
             // As in the original, only the broker decides about messages in flight.
-            purge_queue(self);
+            if let Some(producer) = self.producer() {
+                producer.end(reason);
+            }
         }
         first
     }

@@ -169,13 +169,6 @@ fn errno_of(code: rd_kafka_resp_err_t) -> c_int {
     }
 }
 
-/// Fails the messages of a producer that no request carries. Returns at once.
-pub(crate) fn purge_queue(handle: &Handle) {
-    if let Some(producer) = handle.producer() {
-        producer.purge(Purge { queued: true, in_flight: false });
-    }
-}
-
 fn record_of<'a>(partition: i32, payload: &Payload, key: Option<&'a [u8]>) -> Record<'a> {
     let mut record = Record::to("");
     record.partition = (partition != RD_KAFKA_PARTITION_UA).then_some(partition);

@@ -302,7 +302,7 @@ pub enum ProduceErrorKind {
     /// The batch could not be compressed.
     #[error("{0}")]
     Compress(String),
-    /// The producer's state on the broker is lost or fenced; continuing could duplicate or lose records.
+    /// The application ended the producer for this reason: [`Producer::end`](crate::Producer::end).
     #[error("fatal: {0}")]
     Fatal(String),
     /// A record was lost, and `enable.gapless.guarantee` allows none after it: the producer cannot be used any more.

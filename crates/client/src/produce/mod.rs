@@ -90,6 +90,13 @@ impl Produce {
         purged
     }
 
+    /// Ends the producer for this reason. Returns `false` if it had ended already.
+    pub(crate) fn end(&self, reason: &str) -> bool {
+        let is_first = self.transactions.end(ProduceErrorKind::Fatal(reason.to_owned()));
+        self.queues.wake.notify_one();
+        is_first
+    }
+
     fn take_purge(&self) -> Option<PurgeRequest> {
         let mut request = self.lock_purge();
         request.purge.is_some().then(|| std::mem::take(&mut *request))
@@ -193,6 +200,7 @@ impl Produce {
             // The application's own action, or a consequence of an earlier gap.
             ProduceErrorKind::Purged { .. }
             | ProduceErrorKind::Closed
+            | ProduceErrorKind::Fatal(_)
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::OtherTopic { .. }
             | ProduceErrorKind::Gapless(_)
@@ -204,12 +212,14 @@ impl Produce {
             | ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::QueueFull { .. }
             | ProduceErrorKind::Request(_)
-            | ProduceErrorKind::Compress(_)
-            | ProduceErrorKind::Fatal(_) => true,
+            | ProduceErrorKind::Compress(_) => true,
         };
         let gapless = self.config.enable_gapless_guarantee && self.config.transactional_id.is_none();
-        if gapless && is_gap && self.transactions.end_at_gap(error) {
-            let kind = ProduceErrorKind::Gapless(error.clone());
+        if !(gapless && is_gap) {
+            return;
+        }
+        let kind = ProduceErrorKind::Gapless(error.clone());
+        if self.transactions.end(kind.clone()) {
             let (topic, partition, persisted) = (error.topic.clone(), error.partition, error.persisted);
             self.report_end(ProduceError { topic, partition, kind, persisted }.into());
         }

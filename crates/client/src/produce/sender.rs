@@ -189,7 +189,7 @@ impl Sender {
     /// The batches that the producer's state allows now.
     fn permission(&mut self) -> Permission {
         let transactions = &self.produce.transactions;
-        if transactions.has_gap() {
+        if transactions.has_ended() {
             return Permission::Denied(transactions.refuse_record());
         }
         if transactions.id.is_none() {

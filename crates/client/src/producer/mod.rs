@@ -355,8 +355,17 @@ impl Producer {
         Flushing(self.client.clone())
     }
 
-    /// Returns the fatal error of this producer, if it has one: it is fenced, or has a gap under `enable.gapless.guarantee`.
-    /// Later records fail with the same error; only another producer helps.
+    /// Ends the producer as a fatal error does, for this reason. Returns `false` if it has ended already.
+    ///
+    /// Records that no request carries fail with [`ProduceErrorKind::Fatal`], and later ones are refused with it. The response to a request
+    /// in flight decides about its records, but no request is repeated. Returns at once; [`Producer::flush`] waits until each record has
+    /// its outcome.
+    pub fn end(&self, reason: &str) -> bool {
+        self.client.produce().end(reason)
+    }
+
+    /// Returns the fatal error of this producer, if it has one: it is fenced, has a gap under `enable.gapless.guarantee`, or was
+    /// [ended](Self::end). Later records fail with the same error; only another producer helps.
     pub fn fatal_error(&self) -> Option<ProduceErrorKind> {
         self.client.produce().transactions.fatal()
     }

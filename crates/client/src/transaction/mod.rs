@@ -34,8 +34,8 @@ pub(crate) struct Transactions {
     /// `true` if records are accepted; always without a `transactional.id`.
     gate: AtomicBool,
     pub(crate) id: Option<Arc<str>>,
-    /// The failed record that ended a producer without gaps: no later record is accepted.
-    gap: OnceLock<Arc<ProduceError>>,
+    /// The reason why no record is accepted any more: a record that a producer without gaps has lost, or the application's.
+    end: OnceLock<ProduceErrorKind>,
     machine: Mutex<Machine>,
     history: Mutex<History>,
     /// The known coordinators' nodes.
@@ -67,7 +67,7 @@ impl Transactions {
         let id: Option<Arc<str>> = config.transactional_id.as_deref().map(Arc::from);
         Self {
             gate: AtomicBool::new(id.is_none()),
-            gap: OnceLock::new(),
+            end: OnceLock::new(),
             machine: Mutex::new(Machine::new(id.clone().unwrap_or_default())),
             id,
             history: Mutex::default(),
@@ -100,25 +100,27 @@ impl Transactions {
         if producer != machine.producer() {
             lock(&self.history).producer_ids += 1;
         }
-        self.gate.store(self.id.is_none() || machine.takes_records(), Ordering::Relaxed);
+        let takes_records = self.id.is_none() || machine.takes_records();
+        self.gate.store(takes_records && !self.has_ended(), Ordering::Relaxed);
         result
     }
 
-    /// A record failed that later ones must not follow: the producer ends. Returns `false` if it had already ended.
-    pub(crate) fn end_at_gap(&self, error: &Arc<ProduceError>) -> bool {
+    /// The producer ends: it accepts no record, and sends none, for this reason. Returns `false` if it had already ended.
+    pub(crate) fn end(&self, reason: ProduceErrorKind) -> bool {
+        let is_first = self.end.set(reason).is_ok();
         self.gate.store(false, Ordering::Relaxed);
-        self.gap.set(error.clone()).is_ok()
+        is_first
     }
 
-    /// Returns `true` if the producer has ended because a record failed.
-    pub(crate) fn has_gap(&self) -> bool {
-        self.gap.get().is_some()
+    /// Returns `true` after [`end`](Self::end).
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.get().is_some()
     }
 
     /// The reason why the producer cannot be used any more.
     pub(crate) fn fatal(&self) -> Option<ProduceErrorKind> {
-        let gap = self.gap.get().map(|error| ProduceErrorKind::Gapless(error.clone()));
-        gap.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
+        let end = self.end.get().cloned();
+        end.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
     }
 
     /// Applies the cluster's level of `transaction.version`, as reported by the newest connection.
@@ -152,10 +154,7 @@ impl Transactions {
 
     /// The error of a record that is not accepted.
     pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
-        match self.gap.get() {
-            Some(error) => ProduceErrorKind::Gapless(error.clone()),
-            None => lock(&self.machine).refuse_record(),
-        }
+        self.end.get().cloned().unwrap_or_else(|| lock(&self.machine).refuse_record())
     }
 
     /// Requests a notification from the sender when nothing is in flight.
