@@ -365,6 +365,34 @@ fn after_a_fatal_error_a_message_in_flight_that_fails_is_purged() {
     assert_eq!(seen.into_inner().unwrap(), [purged]);
 }
 
+unsafe extern "C" fn on_purged(_: *mut rd_kafka_t, message: *const rd_kafka_message_t, opaque: *mut c_void) {
+    let text = unsafe { CStr::from_ptr(rd_kafka_message_errstr(message)) }.to_string_lossy().into_owned();
+    unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push((unsafe { (*message).err }, text));
+}
+
+/// It said that the application had purged the message.
+#[test]
+fn the_report_of_a_purged_message_says_why_it_was_purged_or_has_the_text_of_its_code() {
+    for (is_fatal, text) in [(false, "Local: Purged in queue"), (true, "fatal: test_fatal_error: a test")] {
+        let seen = Seen::default();
+        let conf = conf(&[]);
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&seen).cast_mut().cast());
+            rd_kafka_conf_set_dr_msg_cb(conf, Some(on_purged));
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            produce(rk, c"orders", 0, "queued", null_mut());
+            if is_fatal {
+                assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
+            } else {
+                assert_eq!(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE), RD_KAFKA_RESP_ERR_NO_ERROR);
+            }
+            assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+            rd_kafka_destroy(rk);
+        }
+        assert_eq!(seen.into_inner().unwrap(), [(RD_KAFKA_RESP_ERR__PURGE_QUEUE, text.to_owned())]);
+    }
+}
+
 /// They had the code of the fatal error.
 #[test]
 fn the_messages_behind_a_gap_are_purged() {

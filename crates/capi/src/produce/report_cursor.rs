@@ -156,7 +156,9 @@ impl ReportCursor {
                     Persisted::NotWritten => RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
                     Persisted::PossiblyWritten => RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED,
                 };
-                (code, status, Some(c_string(&error.kind.to_string())))
+                // As in the original, the code says what happened: the application may have purged nothing.
+                let is_purged = matches!(error.kind, ProduceErrorKind::Purged { .. });
+                (code, status, (!is_purged).then(|| c_string(&error.kind.to_string())))
             }
         };
         let outcome = Outcome {
