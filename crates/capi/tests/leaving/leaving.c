@@ -30,6 +30,8 @@ static volatile int leaves, left;
 /* The share consumer is inside the function under test. */
 static volatile int tested;
 static int reported, consumed;
+/* The offset behind the records that the share consumer has read. */
+static int64_t next_offset;
 static rd_kafka_t *producer, *consumer;
 static rd_kafka_share_t *share;
 static rd_kafka_topic_t *topic;
@@ -176,6 +178,8 @@ static int share_records(void) {
         rd_kafka_message_t *message = rd_kafka_messages_get(messages, i);
         require(message->len == 5 && !memcmp(message->payload, "value", 5), "the message has the payload");
         require(!rd_kafka_share_acknowledge(share, message), "the record is acknowledged");
+        if (message->offset >= next_offset)
+            next_offset = message->offset + 1;
     }
     rd_kafka_messages_destroy(messages);
     consumed += count;
@@ -188,6 +192,17 @@ static void share_some(void) {
     require(!rd_kafka_flush(producer, TIMEOUT_MS), "the record is written");
     while (!share_records())
         ;
+}
+
+/* Reads the records that are written, so that the next poll has none. */
+static void share_rest(void) {
+    int64_t first, end;
+    rd_kafka_resp_err_t err;
+    require(!rd_kafka_flush(producer, TIMEOUT_MS), "the records are written");
+    err = rd_kafka_query_watermark_offsets(producer, "orders", 0, &first, &end, TIMEOUT_MS);
+    require(!err, "the partition has an end");
+    while (next_offset < end)
+        share_records();
 }
 
 static void call_of_share(void) {
@@ -357,6 +372,7 @@ static void start_share(const char *servers) {
     do
         produce(1);
     while (!share_records());
+    share_rest();
 }
 
 static void end_share(void) {
