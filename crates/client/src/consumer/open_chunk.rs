@@ -202,7 +202,7 @@ impl OpenChunk {
             }
             let bytes = chunk.records.slice(..header.total_bytes().min(chunk.records.len()));
             let committed_only = config.isolation_level == Isolation::ReadCommitted;
-            let skip = committed_only && chunk.aborted.covers(&header, &bytes);
+            let skip = committed_only && chunk.aborted.covers(&header);
             if skip || header.is_control() || header.record_count == 0 || header.last_offset() < chunk.from {
                 chunk.records.advance(bytes.len());
                 continue;
@@ -304,6 +304,38 @@ mod tests {
             assert_eq!(set.header().base_offset, 2, "{time}");
             opened = OpenChunk::new(opened.into_rest());
         }
+    }
+
+    /// The producer stayed in the filter behind a marker that could not be read: its later records, which were committed, were left out.
+    #[test]
+    fn a_damaged_marker_ends_its_transaction_without_checksums() {
+        let progress = started_at(0);
+        let transactional =
+            Seal { producer_id: 7, producer_epoch: 0, transactional: true, ..Seal::default() };
+        let aborted = batch_at(0, &transactional);
+        let mut marker = batch_at(1, &transactional);
+        batch::set_control(&mut marker);
+        // The records of the batch, among them the type of the marker.
+        marker[batch::HEADER_BYTES..].fill(0xff);
+        let committed = batch_at(2, &transactional);
+        let mut opened = OpenChunk::new(Chunk {
+            progress: progress.clone(),
+            generation: progress.generation(),
+            from: 0,
+            next: 3,
+            high_watermark: 3,
+            node: 1,
+            records: Bytes::from([aborted, marker, committed].concat()),
+            count: 3,
+            aborted: AbortedTransactions::new(vec![(0, 7)]),
+        });
+        let mut reading = read_committed();
+        let mut config = (*reading.config).clone();
+        config.check_crcs = false;
+        reading.config = Arc::new(config);
+        assert!(opened.advance(&reading).expect("checksums are off"));
+        let (set, _) = opened.set.as_ref().expect("an open batch");
+        assert_eq!(set.header().base_offset, 2);
     }
 
     /// The position that a poll set during a seek was taken for that of the seek's records: the ones before it were skipped.

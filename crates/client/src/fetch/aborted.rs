@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use ottla_wire::{BatchHeader, Records};
-
-/// The type of a control record that aborts a transaction; 1 is commit.
-const ABORT: i16 = 0;
+use ottla_wire::BatchHeader;
 
 /// The producers whose transactions are aborted at the offset that was reached.
 #[derive(Debug)]
@@ -26,7 +22,10 @@ impl AbortedTransactions {
     }
 
     /// Returns `true` if the records of this batch belong to an aborted transaction. Called with each batch in order.
-    pub(crate) fn covers(&mut self, header: &BatchHeader, batch: &Bytes) -> bool {
+    ///
+    /// A marker ends the transaction of its producer. It is not read: with `check.crcs=false` it may be damaged, and the producer's next
+    /// records, which are committed, would be left out.
+    pub(crate) fn covers(&mut self, header: &BatchHeader) -> bool {
         while let Some((first_offset, producer_id)) = self.next
             && first_offset <= header.last_offset()
         {
@@ -34,18 +33,9 @@ impl AbortedTransactions {
             self.next = self.ahead.next();
         }
         if header.is_control() {
-            if marker(batch) == Some(ABORT) {
-                self.open.remove(&header.producer_id);
-            }
+            self.open.remove(&header.producer_id);
             return false;
         }
         header.is_transactional() && self.open.contains(&header.producer_id)
     }
-}
-
-/// The type of a control batch's only record. Its key is a version and a type, both i16.
-fn marker(batch: &Bytes) -> Option<i16> {
-    let records = Records::of_batch(batch, 1 << 10).ok()?;
-    let key = records.iter().next()?.ok()?.key?;
-    Some(i16::from_be_bytes(*key.get(2..)?.first_chunk::<2>()?))
 }
