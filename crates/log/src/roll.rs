@@ -138,7 +138,7 @@ impl Log {
         self.producers.indexes =
             indexed.map(|segment| (segment.base_offset, segment.aborted.len())).collect();
         let mut kept = self.take_snapshots()?;
-        if durably && kept.contains(&end) {
+        if kept.contains(&end) {
             // A log without batches has its producers in this file alone: it stays whole if the process is killed, or if the disk is full.
             replace_file(&*self.storage, &self.dir, &name, &self.producers.encode())?;
         } else {

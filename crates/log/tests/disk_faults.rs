@@ -174,3 +174,23 @@ fn a_snapshot_that_cannot_be_renewed_stays() {
     assert_eq!((log.start_offset(), log.end_offset()), (1, 1), "no batch has a producer");
     assert_eq!(log.producers().len(), 1);
 }
+
+/// A segment that began where the log was closed before emptied the snapshot there and wrote it again: a full disk, or the end of the
+/// process in between, left no producers.
+#[test]
+fn a_snapshot_that_a_new_segment_cannot_replace_stays() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    log.append(NOW, produced(7, 0, 0, 1), AppendOptions::default()).expect("appended");
+    log.close().expect("closed");
+    let (mut log, _) = open(&disk, &LogConfig::default());
+    disk.inject(|op| (op.kind == OpKind::Write && op.path.contains(".snapshot")).then_some(Fault::NoSpace));
+    log.roll(NOW).expect("rolled, but for the snapshot");
+    drop(log.delete_records_before(1).expect("deleted"));
+    sync(&mut log);
+    drop(log);
+    disk.heal();
+    let (log, _) = open(&disk, &LogConfig::default());
+    assert_eq!((log.start_offset(), log.end_offset()), (1, 1), "no batch has a producer");
+    assert_eq!(log.producers().len(), 1);
+}
