@@ -7,7 +7,7 @@ use crate::log::{Log, Unsynced};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window};
 use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, parse_name};
-use crate::storage::{Open, replace_file};
+use crate::storage::{Open, replace_file_loosely};
 
 /// Files of old segments that stay open for readers of the past.
 const OLD_SEGMENTS_OPEN_MAX: usize = 4;
@@ -140,7 +140,8 @@ impl Log {
         let mut kept = self.take_snapshots()?;
         if kept.contains(&end) {
             // A log without batches has its producers in this file alone: it stays whole if the process is killed, or if the disk is full.
-            replace_file(&*self.storage, &self.dir, &name, &self.producers.encode())?;
+            // If a power cut brings the old one back, it has the same producers with other ages.
+            replace_file_loosely(&*self.storage, &self.path(&name), &self.producers.encode())?;
         } else {
             let file = self.storage.open(&self.path(&name), Open::Empty)?;
             file.write_at(&self.producers.encode(), 0)?;

@@ -1,6 +1,7 @@
 //! Faults of the disk that a log survives, and its state afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ottla_log::storage::fs::FsStorage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
@@ -193,4 +194,35 @@ fn a_snapshot_that_a_new_segment_cannot_replace_stays() {
     let (log, _) = open(&disk, &LogConfig::default());
     assert_eq!((log.start_offset(), log.end_offset()), (1, 1), "no batch has a producer");
     assert_eq!(log.producers().len(), 1);
+}
+
+/// It took two: a broker with thousands of idle partitions stopped so much later.
+#[test]
+fn a_snapshot_is_renewed_with_one_sync() {
+    for seed in 0..20 {
+        let disk = MemStorage::forgetful();
+        let after = |hours: i64| NOW + hours * 3_600_000;
+        let open_at = |now_ms| {
+            let opened = Log::open(Arc::new(disk.clone()), DIR, LogConfig::default(), now_ms);
+            opened.expect("opened").0
+        };
+        let mut log = open_at(NOW);
+        log.append(NOW, produced(7, 0, 0, 1), AppendOptions::default()).expect("appended");
+        log.close().expect("closed");
+        let mut log = open_at(after(1));
+        log.expire_producers(after(6));
+        let syncs = Arc::new(AtomicUsize::new(0));
+        let seen = syncs.clone();
+        disk.inject(move |op| {
+            let is_sync = matches!(op.kind, OpKind::SyncData | OpKind::SyncDir);
+            seen.fetch_add(usize::from(is_sync), Ordering::Relaxed);
+            None
+        });
+        log.close().expect("closed");
+        assert_eq!(syncs.load(Ordering::Relaxed), 1);
+        // One of the two snapshots is there after a power cut.
+        disk.crash(&mut fastrand::Rng::with_seed(seed));
+        let log = open_at(after(7));
+        assert_eq!((log.end_offset(), log.producers().len()), (1, 1), "seed {seed}");
+    }
 }

@@ -144,12 +144,17 @@ pub(crate) const FRESH_SUFFIX: &str = ".tmp";
 /// when this returns. `""` as the directory is the storage's root.
 pub fn replace_file(storage: &dyn Storage, dir: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
+    replace_file_loosely(storage, &path, bytes)?;
+    storage.sync_dir(dir)
+}
+
+/// [`replace_file`] without the sync of the directory: after a power cut the file has either the old or the new bytes.
+pub(crate) fn replace_file_loosely(storage: &dyn Storage, path: &str, bytes: &[u8]) -> io::Result<()> {
     let fresh = format!("{path}{FRESH_SUFFIX}");
     let file = storage.open(&fresh, Open::Empty)?;
     file.write_at(bytes, 0)?;
     file.sync_data()?;
-    storage.rename(&fresh, &path)?;
-    storage.sync_dir(dir)
+    storage.rename(&fresh, path)
 }
 
 #[cfg(test)]
