@@ -476,6 +476,42 @@ fn a_client_whose_requests_are_handled_on_other_threads_pauses() {
     assert!(response.throttle_time_ms > 0);
 }
 
+/// Another thread checks batches that an earlier process has written. Its time did not count.
+#[test]
+fn a_consumer_whose_batches_are_checked_before_they_are_served_pauses() {
+    const BATCHES: i64 = 40;
+    let disk = MemStorage::new();
+    let builder = || Broker::builder().storage(Arc::new(disk.clone())).topic("orders", 1);
+    let broker = builder().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![7; 1_000_000]], &Seal::default());
+    for _ in 0..BATCHES {
+        assert_eq!(connection.produce("orders", 1, &records).error_code, ErrorCode::None);
+    }
+    broker.stop();
+    let broker =
+        builder().configure(|config| config.set("quota.window.num", "2").expect("a property")).spawn();
+    let broker = broker.expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // It allows two milliseconds at once: more than the request itself takes, and less than the check of 40 MB.
+    let quota = entry(&[("user", None)], &[("request_percentage", Some(0.2))]);
+    assert_eq!(alter(&mut connection, vec![quota], false), [ErrorCode::None]);
+    let partition =
+        FetchPartition { partition_max_bytes: i32::MAX, current_leader_epoch: -1, ..Default::default() };
+    let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let request = FetchRequest {
+        replica_id: -1,
+        max_bytes: i32::MAX,
+        max_wait_ms: 0,
+        session_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    let response = connection.ask(11, &request).expect("an answer");
+    assert_eq!(response.error_code, ErrorCode::None);
+    assert!(response.throttle_time_ms > 0, "not throttled");
+}
+
 /// They paused although they do not learn of it: a producer with `acks=0` filled its buffer.
 #[test]
 fn requests_without_a_response_do_not_use_the_share_of_the_processor() {

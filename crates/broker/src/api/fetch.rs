@@ -16,6 +16,7 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 use crate::fetch_sessions::{FetchSessions, Name, Said, Selected, TopicName, Wanted};
 use crate::memory::Charge;
 use crate::partition::{Partition, Syncer};
@@ -249,7 +250,7 @@ async fn read_or_wait(
         if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
             && !reads.is_empty()
         {
-            check_elsewhere(reads).await;
+            check_elsewhere(cluster, reads).await;
             continue;
         }
         if cluster.overrides.mock_fetches() {
@@ -391,17 +392,18 @@ enum Unchecked {
     ReadHere,
 }
 
-/// Checks batches before they are served, on a thread that may block. The read itself reports the damage again.
-pub(super) async fn check_elsewhere(reads: Vec<ColdRead>) {
-    #[expect(clippy::disallowed_methods, reason = "reads from a disk block; only production does this")]
-    let done = tokio::task::spawn_blocking(move || {
+/// Checks batches before they are served, on a thread that may block. The read itself reports the damage again. The processor time counts
+/// for the quota of the client.
+pub(super) async fn check_elsewhere(cluster: &Arc<Cluster>, reads: Vec<ColdRead>) {
+    let check = cluster.charged(move |_: &Cluster| {
         for read in reads {
             if let Err(error) = read.run() {
                 tracing::debug!(%error, "checked before it is served");
             }
         }
-    })
-    .await;
+    });
+    #[expect(clippy::disallowed_methods, reason = "reads from a disk block; only production does this")]
+    let done = tokio::task::spawn_blocking(check).await;
     if let Err(error) = done {
         tracing::error!(%error, "the check of batches did not end");
     }

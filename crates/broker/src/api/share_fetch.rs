@@ -363,7 +363,7 @@ impl Fetch<'_> {
                 return (targets, looked.records);
             }
             if !looked.unchecked.is_empty() {
-                check_elsewhere(looked.unchecked).await;
+                check_elsewhere(cluster, looked.unchecked).await;
                 reads_unchecked = true;
             }
         }

@@ -204,7 +204,7 @@ impl Cluster {
 
     /// The processor time of the work counts for the quota of the client whose request this task handles: also if the client leaves
     /// meanwhile. The time that the thread waits for a disk or for a processor does not.
-    fn charged<V, W>(self: &Arc<Self>, work: W) -> impl FnOnce() -> V + Send + 'static + use<V, W>
+    pub(crate) fn charged<V, W>(self: &Arc<Self>, work: W) -> impl FnOnce() -> V + Send + 'static + use<V, W>
     where
         V: Send + 'static,
         W: FnOnce(&Self) -> V + Send + 'static,
