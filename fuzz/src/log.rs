@@ -105,6 +105,7 @@ fn compact(mut log: Log, disk: &MemStorage) {
     let (start, end) = (log.start_offset(), log.end_offset());
     let options = CompactionOptions {
         now_ms: NOW_MS,
+        age_ms: NOW_MS,
         first_dirty: 0,
         stable_end: i64::MAX,
         map_bytes_max: 0,

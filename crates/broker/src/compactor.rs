@@ -40,8 +40,12 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
     loop {
         let pause = cluster.live.broker().cleaner_backoff;
         left_alone.retain(|_, until| Instant::now() < *until);
-        while let Some((partition, cleanable)) = dirtiest(&cluster, &left_alone).await {
-            let wait = match compact(&cluster, &partition, cleanable).await {
+        loop {
+            // Records and tombstones that a jump of the wall clock makes old are not removed yet.
+            let age_ms = cluster.deletion_clock.now_ms();
+            let found = dirtiest(&cluster, &left_alone, age_ms).await;
+            let Some((partition, cleanable)) = found else { break };
+            let wait = match compact(&cluster, &partition, cleanable, age_ms).await {
                 Outcome::Compacted => continue,
                 Outcome::Ended => pause,
                 Outcome::Failed => pause.max(RETRY_AFTER),
@@ -53,7 +57,11 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
 }
 
 /// Returns the partition with the highest part of dirty bytes, of those that are dirty enough or overdue.
-async fn dirtiest(cluster: &Arc<Cluster>, left_alone: &LeftAlone) -> Option<(Arc<Partition>, Cleanable)> {
+async fn dirtiest(
+    cluster: &Arc<Cluster>,
+    left_alone: &LeftAlone,
+    age_ms: i64,
+) -> Option<(Arc<Partition>, Cleanable)> {
     let mut found: Option<(Arc<Partition>, Cleanable)> = None;
     for topic in cluster.topics() {
         let is_usable = |partition: &&Arc<Partition>| {
@@ -63,7 +71,7 @@ async fn dirtiest(cluster: &Arc<Cluster>, left_alone: &LeftAlone) -> Option<(Arc
                 && partition.log().config().compact
         };
         let usable: Vec<Arc<Partition>> = topic.partitions.iter().filter(is_usable).cloned().collect();
-        for (partition, cleanable) in cleanable_parts(cluster, usable).await {
+        for (partition, cleanable) in cleanable_parts(cluster, usable, age_ms).await {
             let ratio_min = partition.log().config().dirty_ratio_min;
             let is_due = cleanable.is_overdue || cleanable.dirty_ratio() > ratio_min;
             let is_dirtiest =
@@ -81,6 +89,7 @@ async fn dirtiest(cluster: &Arc<Cluster>, left_alone: &LeftAlone) -> Option<(Arc
 async fn cleanable_parts(
     cluster: &Arc<Cluster>,
     partitions: Vec<Arc<Partition>>,
+    age_ms: i64,
 ) -> Vec<(Arc<Partition>, Cleanable)> {
     if partitions.is_empty() {
         return Vec::new();
@@ -88,7 +97,7 @@ async fn cleanable_parts(
     let inner = cluster.clone();
     let work = move || {
         let parts = partitions.into_iter().map(|partition| {
-            let cleanable = cleanable_part(&inner, &partition)?;
+            let cleanable = cleanable_part(&inner, &partition, age_ms)?;
             Some((partition, cleanable))
         });
         parts.flatten().collect()
@@ -97,9 +106,9 @@ async fn cleanable_parts(
 }
 
 /// Returns the segments of a partition that can be compacted; `None` if its log is offline. Blocks.
-fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable> {
+fn cleanable_part(cluster: &Cluster, partition: &Partition, age_ms: i64) -> Option<Cleanable> {
     let point = cluster.cleaner_points.of(&partition.topic, partition.index);
-    match look_at(cluster, partition, point) {
+    match look_at(cluster, partition, point, age_ms) {
         Ok(cleanable) => Some(cleanable),
         Err(error) => {
             tracing::debug!(%error, topic = %partition.topic, partition = partition.index, "cannot be compacted");
@@ -108,26 +117,27 @@ fn cleanable_part(cluster: &Cluster, partition: &Partition) -> Option<Cleanable>
     }
 }
 
-fn look_at(cluster: &Cluster, partition: &Partition, point: i64) -> Result<Cleanable, LogError> {
+fn look_at(cluster: &Cluster, partition: &Partition, point: i64, age_ms: i64) -> Result<Cleanable, LogError> {
     cluster.make_room_for_files();
     // The log is free for others between two segments.
     while partition.log().load_next_dirty(point)? {}
     let stable_end = partition.stable_end();
-    partition.log().cleanable(point, stable_end, cluster.clock.now_ms())
+    partition.log().cleanable(point, stable_end, age_ms)
 }
 
-/// Compacts a partition, however few of its bytes are dirty.
+/// Compacts a partition, however few of its bytes are dirty. The wall clock counts at once.
 pub(crate) async fn compact_now(cluster: &Arc<Cluster>, partition: &Arc<Partition>) -> Result<(), ErrorCode> {
     if !partition.log().config().compact {
         return Err(ErrorCode::PolicyViolation);
     }
     loop {
-        let parts = cleanable_parts(cluster, vec![partition.clone()]).await;
+        let age_ms = cluster.clock.now_ms();
+        let parts = cleanable_parts(cluster, vec![partition.clone()], age_ms).await;
         let cleanable = parts.into_iter().next().ok_or(ErrorCode::KafkaStorageError)?.1;
         if cleanable.dirty_bytes == 0 {
             return Ok(());
         }
-        match compact(cluster, partition, cleanable).await {
+        match compact(cluster, partition, cleanable, age_ms).await {
             Outcome::Compacted => return Ok(()),
             Outcome::Failed => return Err(ErrorCode::KafkaStorageError),
             Outcome::Ended if cluster.compactions.is_stopping() || partition.is_deleted() => {
@@ -140,9 +150,15 @@ pub(crate) async fn compact_now(cluster: &Arc<Cluster>, partition: &Arc<Partitio
 }
 
 /// Compacts a partition, and stores its cleaner point.
-async fn compact(cluster: &Arc<Cluster>, partition: &Arc<Partition>, cleanable: Cleanable) -> Outcome {
+async fn compact(
+    cluster: &Arc<Cluster>,
+    partition: &Arc<Partition>,
+    cleanable: Cleanable,
+    age_ms: i64,
+) -> Outcome {
     let options = CompactionOptions {
         now_ms: cluster.clock.now_ms(),
+        age_ms,
         first_dirty: cleanable.first_dirty,
         stable_end: partition.stable_end(),
         map_bytes_max: cluster.live.broker().cleaner_map_bytes_max,

@@ -133,8 +133,8 @@ pub struct BrokerConfig {
     pub dead_letters: DeadLetterConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
-    /// The time for which a jump of the wall clock ahead, by 10 minutes or more, deletes no segments, offsets and transactional ids. One
-    /// hour by default. Not a property.
+    /// The time for which a jump of the wall clock ahead, by 10 minutes or more, deletes no segments, tombstones, offsets and transactional
+    /// ids. One hour by default. Not a property.
     pub clock_jump_wait: Duration,
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
     /// disables the check. 8 MiB by default: a terabyte takes a day and a half.

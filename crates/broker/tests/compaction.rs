@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, BrokerThread};
+use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
@@ -353,6 +354,26 @@ fn a_deletion_of_records_and_lookups_by_time_meet_a_compacted_log() {
     assert_eq!(offset_at(&mut connection, -2), 60);
     produce(&mut connection, "orders", 100);
     await_point(&disk, "orders", 280);
+}
+
+/// It was removed at the next pass, before consumers that had not read it yet.
+#[test]
+fn a_jump_of_the_wall_clock_ahead_removes_no_tombstone() {
+    let (disk, now) = (MemStorage::new(), Arc::new(AtomicI64::new(NOW_MS)));
+    let builder = Broker::builder().storage(Arc::new(disk.clone())).clock(Clock::Fixed(now.clone()));
+    let broker = fast(builder).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[("delete.retention.ms", "3600000")]), ErrorCode::None);
+    let answer = connection.produce("orders", -1, &batch(&[(Some("gone"), None)], Compression::None));
+    assert_eq!(answer.error_code, ErrorCode::None);
+    produce(&mut connection, "orders", 60);
+    // The first pass that keeps it sets its delete horizon.
+    await_point(&disk, "orders", 40);
+    now.fetch_add(24 * 3_600_000, Ordering::Relaxed);
+    produce(&mut connection, "orders", 60);
+    await_point(&disk, "orders", 100);
+    let all = fetch_all(&mut connection, "orders", 1 << 20);
+    assert!(all.iter().any(|(_, key, _)| key == "gone"), "{all:?}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             log.sync_now()?;
             let options = CompactionOptions {
                 now_ms: NOW_MS,
+                age_ms: NOW_MS,
                 first_dirty: 0,
                 stable_end: i64::MAX,
                 map_bytes_max: 256 << 20,

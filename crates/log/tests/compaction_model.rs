@@ -167,6 +167,7 @@ fn transaction(log: &mut Log, model: &mut Model, rng: &mut Rng) {
 fn options(model: &Model, log: &Log, rng: &mut Rng) -> CompactionOptions {
     CompactionOptions {
         now_ms: model.now,
+        age_ms: model.now,
         first_dirty: model.first_dirty,
         stable_end: log.last_stable_offset(log.end_offset()),
         map_bytes_max: if rng.u8(0..4) == 0 { 0 } else { 1 << 20 },

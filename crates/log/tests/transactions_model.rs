@@ -348,6 +348,7 @@ fn pass(log: &mut Log, now_ms: i64) -> Result<CompactionReport, CompactionError>
     let end = log.end_offset();
     let options = CompactionOptions {
         now_ms,
+        age_ms: now_ms,
         first_dirty: 0,
         stable_end: log.last_stable_offset(end),
         map_bytes_max: 1 << 20,

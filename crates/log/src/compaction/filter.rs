@@ -43,6 +43,8 @@ pub(crate) struct Rules {
     /// The last offset whose key is in the map. Later records stay.
     pub(crate) latest: i64,
     pub(crate) now_ms: i64,
+    /// The time that delete horizons are compared with.
+    pub(crate) age_ms: i64,
     pub(crate) delete_retention_ms: i64,
     /// The last batch of each active producer.
     pub(crate) producers: ProducerMap<LastBatch>,
@@ -187,7 +189,7 @@ impl Filter {
         let block = &batch[HEADER_BYTES..];
         let control = Control::of_batch(header, batch)?;
         let is_removable = transactions.pass_control(header, control);
-        let is_over = header.has_delete_horizon() && header.base_timestamp <= rules.now_ms;
+        let is_over = header.has_delete_horizon() && header.base_timestamp <= rules.age_ms;
         if control == Control::Emptied || (is_removable && is_over) {
             return Ok(emptied(header, is_last_of_producer(rules, header), out));
         }
@@ -341,7 +343,7 @@ pub(super) fn block_of<'a>(
 
 /// A tombstone goes in a later pass than the one that has set its horizon, when the horizon is reached.
 fn drops_tombstones(rules: &Rules, header: &BatchHeader) -> bool {
-    header.has_delete_horizon() && header.base_timestamp <= rules.now_ms
+    header.has_delete_horizon() && header.base_timestamp <= rules.age_ms
 }
 
 fn is_lost(offset: i64) -> bool {

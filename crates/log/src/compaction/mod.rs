@@ -58,8 +58,11 @@ const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 /// The settings of a compaction that are not the log's.
 #[derive(Clone, Debug)]
 pub struct CompactionOptions {
-    /// The wall clock, in milliseconds since 1970.
+    /// The wall clock, in milliseconds since 1970. A delete horizon begins there.
     pub now_ms: i64,
+    /// The time that delete horizons and the ages of records are compared with. It may be before `now_ms`: the caller does not trust a
+    /// wall clock that has jumped ahead.
+    pub age_ms: i64,
     /// The cleaner point: batches below it were cleaned before.
     pub first_dirty: i64,
     /// Segments that reach beyond this offset are left alone: the last stable offset, or the high watermark.

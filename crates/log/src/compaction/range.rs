@@ -126,9 +126,9 @@ impl Log {
     /// It ends before the first segment with quarantined batches, whose keys are not known. Fails with [`CompactionError::Damaged`] if
     /// nothing below that segment is dirty.
     pub fn begin_compaction(&mut self, options: CompactionOptions) -> Result<Compaction, CompactionError> {
-        let CompactionOptions { now_ms, first_dirty, stable_end, map_bytes_max, secret, aborted, .. } =
-            options;
-        let mut cleanable = self.cleanable(first_dirty, stable_end, now_ms)?;
+        let CompactionOptions { now_ms, age_ms, first_dirty, stable_end, .. } = options;
+        let CompactionOptions { map_bytes_max, secret, aborted, segment_bytes_max, .. } = options;
+        let mut cleanable = self.cleanable(first_dirty, stable_end, age_ms)?;
         let quarantined = self.bad.iter().filter(|bad| bad.segment < cleanable.end);
         if let Some(bad) = quarantined.min_by_key(|bad| (bad.segment, bad.position)) {
             if bad.segment <= cleanable.first_dirty {
@@ -180,6 +180,7 @@ impl Log {
                 without_key: 0,
                 latest: cleanable.first_dirty - 1,
                 now_ms,
+                age_ms,
                 delete_retention_ms: self.config.delete_retention_ms,
                 producers,
                 last_offsets,
@@ -190,7 +191,7 @@ impl Log {
             filter: Filter::default(),
             scratch: Vec::new(),
             group_bytes_max: u64::from(self.config.segment_bytes),
-            segment_bytes_max: options.segment_bytes_max.map_or(SEGMENT_BYTES_MAX, u64::from),
+            segment_bytes_max: segment_bytes_max.map_or(SEGMENT_BYTES_MAX, u64::from),
             index_interval: self.config.index_interval_bytes,
             report: CompactionReport { first_dirty: cleanable.first_dirty, ..CompactionReport::default() },
             damage: None,

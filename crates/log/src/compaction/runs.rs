@@ -127,6 +127,7 @@ mod tests {
             without_key: 0,
             latest: 999,
             now_ms: 0,
+            age_ms: 0,
             delete_retention_ms: 0,
             producers: ProducerMap::default(),
             last_offsets,

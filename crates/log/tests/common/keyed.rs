@@ -90,6 +90,7 @@ fn control(producer_id: i64, producer_epoch: i16, kind: i16) -> BytesMut {
 pub fn options(first_dirty: i64, now_ms: i64) -> CompactionOptions {
     CompactionOptions {
         now_ms,
+        age_ms: now_ms,
         first_dirty,
         stable_end: i64::MAX,
         map_bytes_max: 1 << 20,
