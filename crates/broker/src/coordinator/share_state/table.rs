@@ -289,7 +289,8 @@ impl ShareTable {
 
 impl Entry {
     fn is_cold(&self, cold_ms: i64, now_ms: i64) -> bool {
-        now_ms - self.written_ms >= cold_ms
+        // After a jump of the wall clock that was put right, a state may have been written later than now.
+        !(0..cold_ms).contains(&now_ms.saturating_sub(self.written_ms))
     }
 
     /// Returns `true` if a snapshot of the state with this change would be too large for a batch.
@@ -503,6 +504,20 @@ mod tests {
         assert_eq!(story.table.first_snapshot(0), Some(1));
         assert!(story.cold_snapshots(900).is_empty(), "every state has one");
         assert_eq!(story.table.first_snapshot(1), None);
+    }
+
+    /// Records behind its snapshot were not deleted until the clock had caught up.
+    #[test]
+    fn a_state_that_was_written_before_the_clock_went_back_gets_a_new_snapshot() {
+        let mut story = Story::new();
+        story.initialize(1, 0).expect("a new state");
+        let cold = story.cold_snapshots(4);
+        assert_eq!(cold.len(), 1);
+        for (key, record) in cold {
+            story.append(&key, record);
+        }
+        assert_eq!(story.table.first_snapshot(0), Some(1));
+        assert!(story.cold_snapshots(5).is_empty(), "every state has one");
     }
 
     /// A state grew with each request until no snapshot of it could be written, and its replay took minutes.
