@@ -9,14 +9,15 @@ use crate::segment::FileToSync;
 use crate::storage::{File, Storage};
 use crate::sync_turn::{SyncError, SyncTurn};
 use crate::synced::SlotSync;
+use crate::verified::Verified;
 
 /// A sync that makes the log durable up to [`PendingSync::target`]. It owns its state.
 #[derive(Debug)]
 #[must_use = "nothing is durable before it has run and been reported"]
 pub struct PendingSync {
     older: Vec<Arc<dyn File>>,
-    /// The base offset and the file of the active segment, unless only closed segments are synced.
-    active: Option<(i64, FileToSync)>,
+    /// The active segment's identity and file, unless only closed segments are synced.
+    active: Option<(Arc<Verified>, FileToSync)>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
     turn: Arc<SyncTurn>,
     /// The `synced` file, now and then: it says what the sync before this one made durable.
@@ -33,8 +34,8 @@ pub struct Synced {
     target: i64,
     dir_changes: u64,
     generation: u64,
-    /// The base offset of the segment whose file is missing, if one is.
-    result: Result<Option<i64>, SyncError>,
+    /// The segment whose file is missing, if one is.
+    result: Result<Option<Arc<Verified>>, SyncError>,
 }
 
 impl PendingSync {
@@ -53,12 +54,12 @@ impl PendingSync {
         Synced { target: self.target, dir_changes: self.dir_changes, generation: self.generation, result }
     }
 
-    /// Returns the base offset of the active segment if its file is missing.
-    fn sync(&self) -> Result<Option<i64>, SyncError> {
+    /// Returns the segment that was active if its file is missing.
+    fn sync(&self) -> Result<Option<Arc<Verified>>, SyncError> {
         let (mut active, mut missing) = (None, None);
-        if let Some((base_offset, file)) = &self.active {
+        if let Some((segment, file)) = &self.active {
             active = file.open().map_err(SyncError::NotOpened)?;
-            missing = active.is_none().then_some(*base_offset);
+            missing = active.is_none().then(|| segment.clone());
         }
         for file in self.older.iter().chain(&active) {
             file.sync_data().map_err(SyncError::Failed)?;
@@ -94,7 +95,7 @@ impl Log {
         }
         let active = self.active();
         let file = active.file_to_sync(&self.storage, &self.dir);
-        Some(self.sync_to(self.end_offset(), Some((active.base_offset, file))))
+        Some(self.sync_to(self.end_offset(), Some((active.verified.clone(), file))))
     }
 
     /// Returns the sync that makes the closed segments durable; `None` if they are durable.
@@ -111,7 +112,7 @@ impl Log {
         !self.sync.older.is_empty()
     }
 
-    fn sync_to(&self, target: i64, active: Option<(i64, FileToSync)>) -> PendingSync {
+    fn sync_to(&self, target: i64, active: Option<(Arc<Verified>, FileToSync)>) -> PendingSync {
         let names = self.sync.dir_changes > self.sync.dir_synced;
         PendingSync {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),
@@ -160,8 +161,10 @@ impl Log {
         if synced.generation != self.sync.generation {
             return Ok(self.sync.synced_offset);
         }
-        // The file of a segment that was deleted meanwhile needs no sync.
-        if missing.is_some_and(|base| self.segments.iter().any(|segment| segment.base_offset == base)) {
+        // The file of a segment that was deleted or replaced meanwhile needs no sync. Another segment may have its base offset.
+        let is_missing =
+            |gone: &Arc<Verified>| self.segments.iter().any(|segment| Arc::ptr_eq(&segment.verified, gone));
+        if missing.as_ref().is_some_and(is_missing) {
             return Err(self.go_offline("a sync failed: the file of a segment is missing".into()));
         }
         self.sync.synced_offset = self.sync.synced_offset.max(synced.target);

@@ -89,6 +89,29 @@ fn a_segment_that_grows_too_large_is_split_at_a_batch() {
     assert_eq!(offsets(&mut log), (0..40).collect::<Vec<_>>());
 }
 
+/// Another segment, which a compaction has written, had its base offset. It was taken for the one whose file is missing: the log went
+/// offline.
+#[test]
+fn a_sync_of_a_segment_that_was_merged_with_others_and_split_again_meanwhile_succeeds() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config());
+    append(&mut log, &[record(1, "first")]);
+    roll(&mut log);
+    append(&mut log, &[record(2, "second")]);
+    assert!(log.close_idle_files(true));
+    let pending = log.pending_sync().expect("something to sync");
+    roll(&mut log);
+    compact(&mut log, 0);
+    assert_eq!(log.segment_count(), 2, "both are one");
+    let synced = pending.run();
+    let small = CompactionOptions { segment_bytes_max: Some(1), ..options(0, NOW) };
+    log.compact(small).expect("compacted");
+    assert_eq!(log.segment_count(), 3, "they are two again");
+    assert_eq!(log.sync_done(synced).expect("both are durable"), 2);
+    assert_eq!(log.offline_reason(), None);
+    assert_eq!(offsets(&mut log), [0, 1]);
+}
+
 /// Freeing a segment of 1 GiB takes a third of a second, in which the lock of the log would keep all its clients waiting.
 #[cfg(target_os = "linux")]
 #[test]
