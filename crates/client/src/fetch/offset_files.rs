@@ -9,18 +9,21 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::stats::Observer;
 use crate::types::TopicPartition;
 
 /// The files of one consumer, or of one of its topics.
 #[derive(Debug)]
 pub(crate) struct OffsetFiles {
     settings: OffsetFileSettings,
+    observer: Arc<Observer>,
     synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
     /// The partitions whose files were written since their last sync.
     unsynced: RefCell<BTreeSet<TopicPartition>>,
@@ -49,9 +52,10 @@ impl OffsetFileSettings {
 }
 
 impl OffsetFiles {
-    pub(crate) fn new(settings: OffsetFileSettings) -> Self {
+    pub(crate) fn new(settings: OffsetFileSettings, observer: Arc<Observer>) -> Self {
         Self {
             settings,
+            observer,
             synced_at: RefCell::default(),
             unsynced: RefCell::default(),
             will_sync: Cell::default(),
@@ -59,8 +63,8 @@ impl OffsetFiles {
     }
 
     /// The files, if the configuration has `offset.store.method=file`.
-    pub(crate) fn of(config: &Config) -> Option<Self> {
-        OffsetFileSettings::of(config).map(Self::new)
+    pub(crate) fn of(config: &Config, observer: &Arc<Observer>) -> Option<Self> {
+        OffsetFileSettings::of(config).map(|settings| Self::new(settings, observer.clone()))
     }
 
     /// The offset in a partition's file, if there is one. librdkafka creates the file without text when it starts a partition.
@@ -104,7 +108,7 @@ impl OffsetFiles {
             return;
         }
         let files = self.clone();
-        tokio::task::spawn_local(async move {
+        let syncing = async move {
             tokio::time::sleep(pause).await;
             files.will_sync.set(false);
             if let Err(error) = files.sync() {
@@ -114,7 +118,8 @@ impl OffsetFiles {
                     files.sync_after(pause);
                 }
             }
-        });
+        };
+        tokio::task::spawn_local(self.observer.clone().watched("offset files", syncing));
     }
 
     /// Syncs the files that were written since their last sync. Those that fail are synced the next time.
@@ -195,7 +200,7 @@ mod tests {
         config.offset_store_file = true;
         config.offset_store_path = path.to_owned();
         config.offset_store_sync_interval = sync;
-        Rc::new(OffsetFiles::of(&config).expect("configured"))
+        Rc::new(OffsetFiles::of(&config, &Observer::new(&config, 1)).expect("configured"))
     }
 
     #[test]
@@ -283,6 +288,23 @@ mod tests {
             fs::write(&path, "1\n").expect("written");
             tokio::time::sleep(every).await;
             assert!(unsynced().is_empty());
+        };
+        tokio::task::LocalSet::new().run_until(writing).await;
+    }
+
+    /// The panic was dropped, and the files were not synced any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_sync_ends_the_client() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let every = Duration::from_secs(60);
+        let at = TopicPartition::new("orders", 0);
+        let files = files(directory.path(), Some(every));
+        let writing = async {
+            files.write(&at, 0).expect("written");
+            files.write(&at, 1).expect("written");
+            // A defect: the next look at them panics.
+            std::mem::forget(files.unsynced.borrow_mut());
+            tokio::time::timeout(every * 3, files.observer.failure.wait()).await.expect("it has failed");
         };
         tokio::task::LocalSet::new().run_until(writing).await;
     }

@@ -460,6 +460,17 @@ impl Coordinator {
     }
 }
 
+#[cfg(test)]
+impl Coordinator {
+    /// Adds a defect: the next request fails, and a look at the identity or a note of the failure panics.
+    pub(super) fn break_down(&self) {
+        // No metadata names this node.
+        self.node.set(Some(1));
+        std::mem::forget(self.identity.borrow_mut());
+        std::mem::forget(self.trouble.borrow_mut());
+    }
+}
+
 /// The requests whose responses wait for other members.
 const fn waits_for_members(api: ApiKey) -> bool {
     matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)

@@ -94,19 +94,22 @@ pub(super) async fn live(shared: Rc<Shared>, application: Application) {
 /// Sends the heartbeats of a member that is about to leave, until the result is dropped.
 pub(super) fn keep_alive(shared: &Rc<Shared>) -> JoinSet<()> {
     let mut task = JoinSet::new();
+    let observer = &shared.cluster.observer;
     let is_member = |coordinator: &Coordinator| coordinator.identity().epoch.is_some();
     if shared.coordinator.as_ref().is_some_and(is_member) {
         match shared.cluster.config.group_protocol {
             GroupProtocol::Classic => {
                 let heartbeats = HeartbeatTask::start(shared.clone());
-                task.spawn_local(async move {
+                let waiting = async move {
                     heartbeats.wait_for_end().await;
                     // A rebalance ends the generation, and heartbeats continue until the member is gone.
                     std::future::pending::<()>().await;
-                });
+                };
+                task.spawn_local(observer.clone().watched("heartbeats", waiting));
             }
             GroupProtocol::Consumer => {
-                task.spawn_local(next_gen::keep_alive(shared.clone()));
+                let heartbeats = next_gen::keep_alive(shared.clone());
+                task.spawn_local(observer.clone().watched("heartbeats", heartbeats));
             }
         }
     }

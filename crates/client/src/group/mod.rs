@@ -96,6 +96,30 @@ struct StandaloneCommits {
 }
 
 impl Shared {
+    fn new(cluster: Rc<Cluster>, inbox: Arc<Inbox>, polls: Arc<PollActivity>) -> Self {
+        let group = cluster.config.group_id.clone();
+        Self {
+            cursors: Rc::new(Cursors::default()),
+            inbox,
+            polls,
+            coordinator: group.map(|group| Coordinator::new(cluster.clone(), group)),
+            files: OffsetFiles::of(&cluster.config, &cluster.observer).map(Rc::new),
+            status: MembershipStatus::new(Instant::now()),
+            given: RefCell::default(),
+            releases: Cell::new(0),
+            revoking: RefCell::default(),
+            lost: RefCell::default(),
+            assigned_as: RefCell::default(),
+            lost_as: RefCell::default(),
+            standalone: RefCell::default(),
+            unavailable: UnavailableTopics::default(),
+            commit_refusals: CommitRefusals::default(),
+            commit_order: tokio::sync::Mutex::default(),
+            awaited_commits: AwaitedCommits::new(),
+            cluster,
+        }
+    }
+
     /// Records the identity under which the group assigns partitions.
     fn note_assignment(&self) {
         let member = self.coordinator.as_ref().and_then(|coordinator| coordinator.member().ok().flatten());
@@ -390,28 +414,7 @@ pub(crate) async fn run(
     polls: Arc<PollActivity>,
     mut control: mpsc::UnboundedReceiver<ConsumerCommand>,
 ) {
-    let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
-    let files = OffsetFiles::of(&cluster.config).map(Rc::new);
-    let shared = Rc::new(Shared {
-        cluster: cluster.clone(),
-        cursors: Rc::new(Cursors::default()),
-        inbox,
-        polls,
-        coordinator,
-        files,
-        status: MembershipStatus::new(Instant::now()),
-        given: RefCell::default(),
-        releases: Cell::new(0),
-        revoking: RefCell::default(),
-        lost: RefCell::default(),
-        assigned_as: RefCell::default(),
-        lost_as: RefCell::default(),
-        standalone: RefCell::default(),
-        unavailable: UnavailableTopics::default(),
-        commit_refusals: CommitRefusals::default(),
-        commit_order: tokio::sync::Mutex::default(),
-        awaited_commits: AwaitedCommits::new(),
-    });
+    let shared = Rc::new(Shared::new(cluster.clone(), inbox, polls));
     let (mut tasks, mut commits) = (start_tasks(&shared), JoinSet::new());
     let observer = &cluster.observer;
     let _notice = FailureNotice { observer: observer.clone(), inbox: shared.inbox.clone() };

@@ -26,7 +26,8 @@ pub(super) fn start(
     if shared.inbox.progress(&at).is_some() {
         return Ok(());
     }
-    let files = options.files.map(|files| Rc::new(OffsetFiles::new(files)));
+    let observer = &shared.cluster.observer;
+    let files = options.files.map(|files| Rc::new(OffsetFiles::new(files, observer.clone())));
     if from == StartAt::Committed && files.is_none() && shared.coordinator.is_none() {
         return Err(Error::Config("committed offsets need group.id".into()));
     }
