@@ -44,25 +44,48 @@ impl Partition {
         cluster: &Arc<Cluster>,
         marker: EndMarker,
     ) -> Result<Appended, AppendRefusal> {
-        // Before the append: the coordinator tries again what is refused here, and must not leave a marker at each attempt.
-        let end = self.log().end_offset();
-        reserve(cluster, self, end + 1)?;
-        let (result, has_closed) = {
-            let mut log = cluster.log_with_files(self);
-            let result = log.append_marker(marker, self.leader_epoch(), cluster.clock.now_ms());
-            if self.is_internal && result.is_ok() {
-                // Under the log's lock: offsets that are committed later count.
-                cluster.complete_offsets(self, &marker);
-            }
-            (result, log.has_unsynced_segments())
+        self.append_marker_once(cluster, marker, &mut None)
+    }
+
+    /// [`Partition::append_marker`] for a caller that tries again. `in_log` is set once the marker is in the log: another attempt with it
+    /// does only the rest.
+    pub(crate) fn append_marker_once(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        marker: EndMarker,
+        in_log: &mut Option<Appended>,
+    ) -> Result<Appended, AppendRefusal> {
+        let (appended, has_closed) = match *in_log {
+            Some(appended) => (appended, self.log().has_unsynced_segments()),
+            None => self.append_marker_to_log(cluster, marker, in_log)?,
         };
-        let appended = result.map_err(|error| refusal(&error))?;
         // Another transaction of this producer begins only after its coordinator has the answer.
         cluster.complete_offsets(self, &marker);
-        // Others may have appended since the reservation above.
+        // Others may have appended since the reservation before the append.
         let reserved = reserve(cluster, self, appended.last_offset + 1);
         cluster.start_sync(self, has_closed);
         reserved.map(|()| appended)
+    }
+
+    /// Returns the place of the marker, and `true` if closed segments are not durable yet.
+    fn append_marker_to_log(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        marker: EndMarker,
+        in_log: &mut Option<Appended>,
+    ) -> Result<(Appended, bool), AppendRefusal> {
+        // Before the append: the coordinator tries again what is refused here, and must not leave a marker at each attempt.
+        let end = self.log().end_offset();
+        reserve(cluster, self, end + 1)?;
+        let mut log = cluster.log_with_files(self);
+        let result = log.append_marker(marker, self.leader_epoch(), cluster.clock.now_ms());
+        let appended = result.map_err(|error| refusal(&error))?;
+        *in_log = Some(appended);
+        if self.is_internal {
+            // Under the log's lock: offsets that are committed later count.
+            cluster.complete_offsets(self, &marker);
+        }
+        Ok((appended, log.has_unsynced_segments()))
     }
 
     /// Waits until a marker is as durable as the setting `durability` asks for.

@@ -1,6 +1,8 @@
 //! Transactions of our client at the embedded broker: commits, aborts, fencing, timeouts, offsets, restarts.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -12,6 +14,7 @@ use ottla_client::{
     TopicPartition, TransactionErrorKind,
 };
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
+use ottla_log::storage::{Entry, File, Open, Storage};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ORDERS: &str = "orders";
@@ -161,6 +164,85 @@ fn a_panic_at_the_marker_of_one_partition_repeats_and_holds_up_no_other_marker()
         let ends = admin.list_offsets(&ends).await.expect("the ends");
         let ends: Vec<i64> = ends.values().copied().collect();
         assert_eq!(ends, [2, 2, 2], "one record and one marker each");
+        drop(next);
+    });
+    disk.heal();
+    broker.stop();
+}
+
+thread_local! {
+    /// The thread has just written a marker.
+    static HAS_WRITTEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A disk with a defect that is behind the append of a marker.
+#[derive(Debug)]
+struct PanicsBehindMarkers(MemStorage);
+
+impl Storage for PanicsBehindMarkers {
+    fn files_left(&self) -> usize {
+        assert!(!HAS_WRITTEN.take(), "a defect behind the append");
+        self.0.files_left()
+    }
+
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+
+    fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
+        self.0.open(path, how)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
+        self.0.list(dir)
+    }
+
+    fn file_len(&self, path: &str) -> io::Result<u64> {
+        self.0.file_len(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.0.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+}
+
+/// Each attempt appended another marker before it panicked: one every five seconds, without an end.
+#[test]
+fn a_panic_behind_the_append_of_a_marker_does_not_repeat_it() {
+    let disk = MemStorage::new();
+    let broker = Broker::builder().storage(Arc::new(PanicsBehindMarkers(disk.clone()))).topic(ORDERS, 1);
+    let broker = broker.spawn().expect("a broker");
+    run(async {
+        let producer = transactional(&broker, "till-1").await;
+        producer.begin_transaction().expect("ready");
+        send(&producer, 0, "a").await;
+        disk.inject(|op| {
+            let is_marker =
+                op.kind == OpKind::Write && op.path.starts_with("orders-0/") && is_segment(op.path);
+            if is_marker {
+                HAS_WRITTEN.set(true);
+            }
+            None
+        });
+        producer.commit_transaction(PATIENCE).await.expect("the decision is stored");
+        // It waits for the completion.
+        let next = transactional(&broker, "till-1").await;
+        let admin = Admin::new(Config::new(broker.bootstrap_servers())).expect("an admin");
+        let ends = admin.list_offsets(&[(TopicPartition::new(ORDERS, 0), OffsetAt::Latest)]).await;
+        let ends: Vec<i64> = ends.expect("the ends").values().copied().collect();
+        assert_eq!(ends, [2], "one record and one marker");
         drop(next);
     });
     disk.heal();

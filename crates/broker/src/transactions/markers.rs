@@ -17,7 +17,7 @@ use crate::partition::Partition;
 /// The pauses before a marker or a completion that failed is tried again: the first, doubled each time, up to the last. A partition
 /// that is offline refuses the markers of all producers, with a log line for each.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// The time after which a marker that is not durable is tried again. The log accepts the same marker twice.
+/// The time after which the sync of a marker that is not durable is started again.
 const DURABLE_WITHIN: Duration = Duration::from_secs(30);
 /// Markers before other tasks of the thread have their turn: less than a millisecond. A transaction may have 100,000 partitions.
 const MARKERS_PER_TURN: usize = 10;
@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     async fn write_markers(self: &Arc<Self>, state_partition: &Partition, markers: &Markers) {
-        let mut rest: Vec<&TopicPartition> = markers.partitions.iter().collect();
+        let mut rest: Vec<MarkerAt<'_>> = markers.partitions.iter().map(MarkerAt::new).collect();
         let mut pause = RETRY_PAUSES.0;
         loop {
             let marker = EndMarker {
@@ -65,17 +65,19 @@ impl Cluster {
             };
             // All are appended before the first sync is awaited: the disk makes them durable together.
             let mut appended = Vec::with_capacity(rest.len());
-            for (number, partition) in std::mem::take(&mut rest).into_iter().enumerate() {
+            for (number, mut to) in std::mem::take(&mut rest).into_iter().enumerate() {
                 yield_before(number).await;
-                let step = async { self.append_one_marker(partition, marker) };
-                appended.push((partition, caught_at(partition, MarkerStep::Failed, step).await));
+                let at = to.at;
+                let step = async { self.append_one_marker(&mut to, marker) };
+                let step = caught_at(&markers.id, at, step).await;
+                appended.push((to, step.unwrap_or(MarkerStep::Failed)));
             }
-            for (number, (partition, step)) in appended.into_iter().enumerate() {
+            for (number, (to, step)) in appended.into_iter().enumerate() {
                 yield_before(number).await;
-                if caught_at(partition, false, self.is_marker_done(step)).await {
-                    self.transactions.with_table(|table| table.marker_written(&markers.id, partition));
+                if caught_at(&markers.id, to.at, self.is_marker_done(step)).await == Some(true) {
+                    self.transactions.with_table(|table| table.marker_written(&markers.id, to.at));
                 } else {
-                    rest.push(partition);
+                    rest.push(to);
                 }
             }
             if rest.is_empty() {
@@ -86,13 +88,21 @@ impl Cluster {
         }
     }
 
-    fn append_one_marker(self: &Arc<Self>, at: &TopicPartition, marker: EndMarker) -> MarkerStep {
+    fn append_one_marker(self: &Arc<Self>, to: &mut MarkerAt<'_>, marker: EndMarker) -> MarkerStep {
+        let at = to.at;
         if has_deliberate_fault(DeliberateFault::LostMarkers) && self.clock.now_ms() % 4 == 0 {
             return MarkerStep::Done;
         }
+        let kept = to.partition.take().filter(|kept| to.in_log.is_some() && !kept.is_deleted());
+        if kept.is_none() {
+            to.in_log = None;
+        }
         // The transaction's data went with the topic.
-        let Some(partition) = self.partition(&at.topic, at.index) else { return MarkerStep::Done };
-        match partition.append_marker(self, marker) {
+        let Some(partition) = kept.or_else(|| self.partition(&at.topic, at.index)) else {
+            return MarkerStep::Done;
+        };
+        to.partition = Some(partition.clone());
+        match partition.append_marker_once(self, marker, &mut to.in_log) {
             Ok(appended) => MarkerStep::Appended(partition, appended),
             Err((ErrorCode::UnknownTopicOrPartition, _)) => MarkerStep::Done,
             Err((ErrorCode::InvalidProducerEpoch | ErrorCode::InvalidTxnState, reason)) => {
@@ -118,7 +128,12 @@ impl Cluster {
         let deadline = Instant::now() + DURABLE_WITHIN;
         match partition.await_marker(self, &appended, deadline).await {
             Ok(()) => true,
-            Err(_) => partition.is_deleted(),
+            Err(_) if partition.is_deleted() => true,
+            Err((code, reason)) => {
+                tracing::warn!(topic = %partition.topic, partition = partition.index, %code, reason,
+                    "a transaction's marker is not durable yet");
+                false
+            }
         }
     }
 
@@ -159,20 +174,35 @@ async fn yield_before(number: usize) {
     }
 }
 
-/// Runs a step of the marker of one partition. After a panic it returns `failed`: the marker is tried again after a pause, and the
-/// panic neither holds up nor repeats the markers of other partitions.
-async fn caught_at<T>(at: &TopicPartition, failed: T, step: impl Future<Output = T>) -> T {
+/// Runs a step of the marker of one partition. Returns `None` after a panic: the step is tried again after a pause, and the panic neither
+/// holds up nor repeats the markers of other partitions.
+async fn caught_at<T>(id: &str, at: &TopicPartition, step: impl Future<Output = T>) -> Option<T> {
     match panics::caught(step).await {
-        Ok(done) => done,
+        Ok(done) => Some(done),
         Err(reason) => {
-            tracing::error!(topic = %at.topic, partition = at.index, reason,
-                "a transaction's marker has panicked: it is tried again; please report this defect");
-            failed
+            tracing::error!(id, topic = %at.topic, partition = at.index, reason,
+                "a transaction's marker has panicked: it is tried again, and its id is refused until then; please report this defect");
+            None
         }
     }
 }
 
-/// A marker of one partition.
+/// A marker that is to be written, and what earlier attempts have left.
+struct MarkerAt<'a> {
+    at: &'a TopicPartition,
+    /// The partition of the last attempt.
+    partition: Option<Arc<Partition>>,
+    /// The place of the marker in it, if it was appended: it is not appended again if what follows the append fails or panics.
+    in_log: Option<Appended>,
+}
+
+impl<'a> MarkerAt<'a> {
+    fn new(at: &'a TopicPartition) -> Self {
+        Self { at, partition: None, in_log: None }
+    }
+}
+
+/// The state of the marker of one partition.
 enum MarkerStep {
     /// It is not needed: the partition, or the transaction in it, is gone.
     Done,
