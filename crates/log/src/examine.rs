@@ -428,7 +428,7 @@ pub struct LogCheck {
     pub bytes: u64,
     /// The log was closed cleanly.
     pub is_clean: bool,
-    /// Damaged ranges that were quarantined earlier.
+    /// Damaged ranges that were quarantined earlier, without those of segments that are sound again.
     pub quarantined: Vec<BadRange>,
     /// Damaged and missing records.
     pub losses: Vec<Loss>,
@@ -496,6 +496,8 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
     let found = load_checkpoints(&**storage, dir)?;
     let config = crate::LogConfig { visible: Visible::Synced, ..crate::LogConfig::default() };
     let mut log = crate::recovery::unopened(storage.clone(), dir, config, &directory, &found, 0);
+    // The next opening serves them.
+    log.take_restored();
     let is_clean = found.mark.as_ref().is_some_and(|mark| check_mark(&log, mark, &mut Vec::new()).is_some());
     let how = How { full: true, ..How::default() };
     let mut report = RecoveryReport::default();

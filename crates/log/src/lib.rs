@@ -83,6 +83,7 @@ mod producer_total;
 mod producers;
 mod read;
 mod recovery;
+mod restored;
 mod retention;
 mod ring;
 mod roll;

@@ -81,6 +81,7 @@ pub(crate) fn open(
     }
     let found = load_checkpoints(&*storage, dir)?;
     let mut log = unopened(storage, dir, config, &directory, &found, now_ms);
+    let restored = log.take_restored();
     let mut report = RecoveryReport::default();
     let plan = examine(&mut log, &found, how, &mut report).map_err(|source| failed("examine", source))?;
     if !plan.losses.is_empty() && !how.salvage {
@@ -94,6 +95,7 @@ pub(crate) fn open(
         let all: Vec<i64> = log.segments.iter().map(|segment| segment.base_offset).collect();
         if is_undone { log.rebuild_transaction_indexes(&all) } else { Ok(()) }
     });
+    let recovered = recovered.and_then(|()| log.serve_restored(&restored, now_ms));
     recovered.map_err(|source| {
         log.note_sync_failed();
         failed("recover", source)

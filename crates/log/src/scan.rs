@@ -173,7 +173,12 @@ pub(crate) fn walk_batches(
 }
 
 /// The batch at `at`, if all about it is right and its offsets may come after `expected`.
-fn sound(window: &mut Window<'_>, segment: i64, at: u64, expected: i64) -> io::Result<Option<BatchHeader>> {
+pub(crate) fn sound(
+    window: &mut Window<'_>,
+    segment: i64,
+    at: u64,
+    expected: i64,
+) -> io::Result<Option<BatchHeader>> {
     let Ok(header) = window.header(at)? else { return Ok(None) };
     let fits = header.base_offset >= expected
         && header.base_offset.checked_add(i64::from(header.last_offset_delta)).is_some()

@@ -494,6 +494,35 @@ fn a_log_with_few_producers_keeps_them_when_others_have_too_many() {
     assert!(loud.producers().len() < 100);
 }
 
+/// A start with the damage did not see the marker: the transaction stayed open, and its entry in the index was gone.
+#[test]
+fn a_damaged_marker_that_is_restored_ends_its_transaction() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk, &LogConfig::default());
+    send(&mut log, 7, 0, 0);
+    abort(&mut log, 7, 0);
+    plain(&mut log);
+    common::sync(&mut log);
+    drop(log);
+    let file = common::log_files(&disk)[0].clone();
+    let sound = disk.contents(&file).expect("there");
+    let mut damaged = sound.clone();
+    let first_bytes = BatchHeader::parse(&sound).expect("a header").total_bytes();
+    damaged[first_bytes + 70] ^= 0x10;
+    disk.set_contents(&file, &damaged);
+    let state = |log: &Log| (stable(log), aborted(log).len(), log.quarantined().len());
+    let log = open(&disk, &LogConfig::default());
+    assert_eq!(state(&log), (0, 0, 1));
+    log.close().expect("closed");
+    disk.set_contents(&file, &sound);
+    // The second start finds it in the files.
+    for _ in 0..2 {
+        let log = open(&disk, &LogConfig::default());
+        assert_eq!(state(&log), (3, 1, 0));
+        log.close().expect("closed");
+    }
+}
+
 /// The transaction index was emptied and written again, and the log could not be opened.
 #[test]
 fn a_log_that_was_not_closed_opens_on_a_full_disk_without_writing_its_transaction_index() {

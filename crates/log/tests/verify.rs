@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::MemStorage;
-use ottla_log::{Log, LogConfig, ReadPlan, ScrubCursor};
+use ottla_log::{Log, LogConfig, ReadPlan, ScrubCursor, check_log};
 
 use crate::common::{DIR, NOW, append, log_files, open, records, small, sync};
 
@@ -211,4 +212,38 @@ fn ranges_that_are_skipped_stay_skipped_when_other_damage_is_found() {
     assert_eq!(ranges, [(1, true), (5, false)]);
     let read = log.read(1, 1 << 20, i64::MAX, true).expect("passed").chain.to_bytes().expect("bytes");
     assert_eq!(i64::from_be_bytes(read[..8].try_into().expect("an offset")), 2);
+}
+
+/// They stayed damaged for readers and for the cleaner, through all starts after a clean close.
+#[test]
+fn batches_whose_bytes_are_restored_are_served_after_the_next_start() {
+    let disk = closed();
+    let (one, file) = (batch_bytes(&disk), log_files(&disk)[0].clone());
+    let sound = disk.contents(&file).expect("there");
+    let damaged = [one + 70, 4 * one + 70];
+    for at in damaged {
+        flip(&disk, &file, at);
+    }
+    let (mut log, _) = open(&disk, &small());
+    assert_eq!(records(&mut log).len(), RECORDS - damaged.len());
+    assert_eq!(log.quarantined().len(), damaged.len());
+    log.close().expect("closed");
+
+    flip(&disk, &file, damaged[0]);
+    let (log, _) = open(&disk, &small());
+    assert_eq!(log.quarantined().len(), damaged.len(), "a segment is restored as a whole");
+    log.close().expect("closed");
+
+    disk.set_contents(&file, &sound);
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let check = check_log(&storage, DIR).expect("checked");
+    assert!(check.quarantined.is_empty() && check.losses.is_empty(), "{check:?}");
+    // The second start finds it in the file.
+    for _ in 0..2 {
+        let (mut log, report) = open(&disk, &small());
+        assert!(report.clean && report.quarantined.is_empty(), "{report:?}");
+        assert_eq!(records(&mut log).len(), RECORDS);
+        assert_eq!(log.offset_for_timestamp(NOW).expect("read").expect("found").offset, 0);
+        log.close().expect("closed");
+    }
 }
