@@ -932,8 +932,9 @@ RD_EXPORT void rd_kafka_conf_set_resolve_cb(
         struct addrinfo **res, void *opaque));
 
 /**
- * Judges a broker's certificate: returns 1 to take it, or 0 with a text in `errstr`. This
- * version does not ask: RD_KAFKA_CONF_INVALID, but for NULL.
+ * Judges a broker's certificate in DER: returns 1 to take it, or 0 with a text in `errstr`.
+ * `x509_error` is OpenSSL's number of the problem that the verification found, or 0. A
+ * certificate with a problem is only taken if the function also sets `*x509_error` to 0.
  */
 RD_EXPORT rd_kafka_conf_res_t rd_kafka_conf_set_ssl_cert_verify_cb(
     rd_kafka_conf_t *conf,

@@ -439,7 +439,8 @@ class RD_EXPORT SslCertificateVerifyCb {
  public:
   /**
    * Whether the certificate in `buf` (DER), `depth` steps above the broker's own, is to be trusted; if not, `errstr`
-   * says why. `x509_error` is what the library found, and may be changed. Runs in a thread of the library.
+   * says why. `x509_error` is what the library found: a certificate with an error is only trusted if the function sets it
+   * to 0 as well. Runs in a thread of the library.
    */
   virtual bool ssl_cert_verify_cb(const std::string &broker_name,
                                   int32_t broker_id,

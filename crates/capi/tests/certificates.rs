@@ -34,6 +34,8 @@ struct Seen {
     lines: Mutex<Vec<String>>,
     /// `true` if the callback accepts the certificates.
     takes: bool,
+    /// `true` if the callback clears the errors of the certificates.
+    clears: bool,
 }
 
 impl Seen {
@@ -144,6 +146,9 @@ unsafe extern "C" fn judge(
             let why = c"not of ours";
             errstr.copy_from_nonoverlapping(why.as_ptr(), why.count_bytes() + 1);
         }
+        if seen.clears {
+            *x509_error = 0;
+        }
     }
     c_int::from(seen.takes)
 }
@@ -165,16 +170,32 @@ fn the_application_judges_certificates_and_has_the_last_word() {
         (true, &stranger, "error 20", "handshake done"),
     ];
     for (takes, trusted, told, outcome) in stories {
-        let seen = Arc::new(Seen { takes, ..Seen::default() });
-        let port = far_end(&authority.sign(&["127.0.0.1"]), None, &seen);
-        let conf = client(port, &seen, Some(&trusted.pem));
-        unsafe {
-            assert_eq!(rd_kafka_conf_set_ssl_cert_verify_cb(conf, Some(judge)), RD_KAFKA_CONF_OK);
-            let rk = new(RD_KAFKA_PRODUCER, conf);
-            until_seen(rk, &seen, outcome);
-            assert!(seen.has(&format!("judge 127.0.0.1 depth 0 {told}")), "{:?}", seen.lines.lock().unwrap());
-            rd_kafka_destroy(rk);
-        }
+        let seen = Arc::new(Seen { takes, clears: true, ..Seen::default() });
+        connects_to(&authority, trusted, &seen, outcome);
+        assert!(seen.has(&format!("judge 127.0.0.1 depth 0 {told}")), "{:?}", seen.lines.lock().unwrap());
+    }
+}
+
+/// A callback that returned 1 for each certificate switched the verification off.
+#[test]
+fn the_error_of_a_certificate_counts_until_the_application_clears_it() {
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let looks_only = || Arc::new(Seen { takes: true, ..Seen::default() });
+    connects_to(&authority, &authority, &looks_only(), "handshake done");
+    let seen = looks_only();
+    connects_to(&authority, &stranger, &seen, "verification failed with X509 error 20");
+    assert!(!seen.has("handshake done"), "{:?}", seen.lines.lock().unwrap());
+}
+
+/// Connects a client that trusts one authority to a server with a certificate of another one, until the outcome is seen.
+fn connects_to(authority: &Authority, trusted: &Authority, seen: &Arc<Seen>, outcome: &str) {
+    let port = far_end(&authority.sign(&["127.0.0.1"]), None, seen);
+    let conf = client(port, seen, Some(&trusted.pem));
+    unsafe {
+        assert_eq!(rd_kafka_conf_set_ssl_cert_verify_cb(conf, Some(judge)), RD_KAFKA_CONF_OK);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        until_seen(rk, seen, outcome);
+        rd_kafka_destroy(rk);
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> ClientSlot 
                 let handle = asking.get().and_then(Weak::upgrade);
                 let rk = handle.as_ref().map_or(null_mut(), |handle| handle.raw());
                 let host = c_string(presented.host);
-                let mut x509_error = presented.problem.map_or(0, code_of);
+                let found = presented.problem.map_or(0, code_of);
+                let mut x509_error = found;
                 let mut errstr = [0 as c_char; ERRSTR_BYTES];
                 // SAFETY: the application's function, with arguments that live until it returns.
                 let taken = unsafe {
@@ -46,7 +47,7 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> ClientSlot 
                     )
                 };
                 if taken != 0 {
-                    return Ok(());
+                    return remaining_error(found, x509_error);
                 }
                 // SAFETY: zeros to begin with, and the application knows the size.
                 let why = unsafe { CStr::from_ptr(errstr.as_ptr()) }.to_string_lossy().into_owned();
@@ -54,6 +55,15 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> ClientSlot 
             }));
     }
     asking
+}
+
+/// A callback that takes a certificate leaves its error unless it sets it to 0: the original ends the connection because of the error
+/// that OpenSSL keeps. Callbacks that only look at certificates return 1 for each.
+fn remaining_error(found: c_int, left: c_int) -> Result<(), String> {
+    if found == 0 || left == 0 {
+        return Ok(());
+    }
+    Err(format!("its verification failed with X509 error {found}, and the callback did not set that to 0"))
 }
 
 /// OpenSSL's numbers, by which applications know what is wrong.
