@@ -394,6 +394,27 @@ async fn a_revoked_certificate_is_refused() {
     first_call(config, front(other)).await.expect("another one is good");
 }
 
+/// A certificate that no list covered was let through, and the lists never expired.
+#[tokio::test]
+async fn a_certificate_without_a_current_revocation_list_is_refused() {
+    let (_broker, address) = broker();
+    let (authority, other) = (Authority::new("authority"), Authority::new("other"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("revoked.pem");
+    let mut config = config("broker.test", &authority);
+    config.set("ssl.crl.location", path.to_str().expect("a path")).expect("known");
+    for (list, part) in [
+        (other.revoke_until(17, 2100), "no revocation list covers"),
+        (authority.revoke_until(17, 2002), "has expired"),
+    ] {
+        std::fs::write(&path, list).expect("written");
+        assert_tls(first_call(config.clone(), front(far_end.clone())).await, part);
+    }
+    std::fs::write(&path, authority.revoke_until(17, 2100)).expect("written");
+    first_call(config, front(far_end)).await.expect("the list is current, and does not name it");
+}
+
 #[tokio::test]
 async fn certificates_are_read_again_when_they_have_changed() {
     let (_broker, address) = broker();

@@ -85,7 +85,8 @@ pub struct TlsSettings {
     pub ca_location: Option<PathBuf>,
     /// `ssl.ca.pem`: the same as text.
     pub ca_pem: Option<String>,
-    /// `ssl.crl.location`: a PEM file of revoked certificates; a certificate that no list covers is accepted.
+    /// `ssl.crl.location`: a PEM file of revoked certificates. The broker's certificate needs a list of its issuer that has not
+    /// expired. An issuer that no list covers is accepted.
     pub crl_location: Option<PathBuf>,
     /// `ssl.certificate.location`: the client's certificate and its chain, PEM.
     pub certificate_location: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, ServerCertVerifierBuilder, VerifierBuilderError, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
@@ -153,16 +153,21 @@ fn strict_verifier(settings: &TlsSettings, provider: Arc<CryptoProvider>) -> Res
         ("ssl.ca.pem", settings.ca_pem.as_deref()),
     )?;
     let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    let mut issuers = None;
     if let Some(path) = &settings.crl_location {
         let lists: Result<Vec<_>, _> =
             CertificateRevocationListDer::pem_slice_iter(&read("ssl.crl.location", path)?).collect();
         let lists = lists.ok().filter(|lists| !lists.is_empty()).ok_or_else(|| {
             Error::Config(format!("ssl.crl.location: no revocation list in {}", path.display()))
         })?;
-        builder = builder.with_crls(lists).allow_unknown_revocation_status();
+        builder = builder.with_crls(lists);
+        issuers = Some(builder.clone().allow_unknown_revocation_status());
+        // OpenSSL's `X509_V_FLAG_CRL_CHECK`: the broker's own certificate needs a list of its issuer that has not expired.
+        builder = builder.only_check_end_entity_revocation().enforce_revocation_expiration();
     }
-    let strict = builder.build().map_err(|error| Error::Config(format!("ssl.ca.location: {error}")))?;
-    Ok(TrustedLeaf { strict, configured })
+    let refuse = |error: VerifierBuilderError| Error::Config(format!("ssl.ca.location: {error}"));
+    let issuers = issuers.map(ServerCertVerifierBuilder::build).transpose().map_err(refuse)?;
+    Ok(TrustedLeaf { strict: builder.build().map_err(refuse)?, issuers, configured })
 }
 
 /// Certificates are verified with the clock of record timestamps, so that a simulation controls the time.
@@ -287,6 +292,14 @@ fn explain_certificate(problem: &CertificateError) -> String {
              trusted: set ssl.ca.location to that authority's certificate"
             .into(),
         CertificateError::Revoked => "the broker's certificate is revoked (ssl.crl.location)".into(),
+        CertificateError::UnknownRevocationStatus => "no revocation list covers the broker's certificate: \
+             ssl.crl.location needs the list of the authority that signed it"
+            .into(),
+        CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. } => {
+            format!(
+                "the revocation list of the broker's authority has expired ({problem}): renew ssl.crl.location"
+            )
+        }
         CertificateError::Other(other) if other.0.is::<Rejection>() => {
             format!("the application refuses the broker's certificate: {}", other.0)
         }

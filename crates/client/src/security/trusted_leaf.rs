@@ -17,6 +17,8 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 #[derive(Debug)]
 pub(super) struct TrustedLeaf {
     pub(super) strict: Arc<WebPkiServerVerifier>,
+    /// Refuses chains with a revoked issuer, as far as there are lists for issuers; `None` without lists.
+    pub(super) issuers: Option<Arc<WebPkiServerVerifier>>,
     /// The certificates of `ssl.ca.location` or `ssl.ca.pem`; none if the system's are trusted.
     pub(super) configured: Vec<CertificateDer<'static>>,
 }
@@ -30,8 +32,17 @@ impl ServerCertVerifier for TrustedLeaf {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified =
-            self.strict.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let verify = |verifier: &WebPkiServerVerifier| {
+            verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        };
+        // Before the name, which may not matter.
+        if let Some(issuers) = &self.issuers
+            && let Err(revoked @ rustls::Error::InvalidCertificate(CertificateError::Revoked)) =
+                verify(issuers)
+        {
+            return Err(revoked);
+        }
+        let verified = verify(&self.strict);
         match verified {
             // webpki looks at the period of validity before it looks at this, and at the name after it.
             Err(error) if is_authority(&error) && self.configured.iter().any(|it| it == end_entity) => {
@@ -107,8 +118,11 @@ mod tests {
         roots.add(configured.clone()).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let strict = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let verifier =
-            TrustedLeaf { strict: strict.expect("a verifier"), configured: vec![configured.clone()] };
+        let verifier = TrustedLeaf {
+            strict: strict.expect("a verifier"),
+            issuers: None,
+            configured: vec![configured.clone()],
+        };
         let host = ServerName::try_from(host.to_owned()).expect("a name");
         let verified =
             verifier.verify_server_cert(presented, &[], &host, &[], UnixTime::since_unix_epoch(NOW));

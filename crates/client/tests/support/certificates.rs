@@ -66,9 +66,17 @@ impl Authority {
     /// A certificate with this serial number, and the list that revokes it.
     #[allow(dead_code, reason = "not every test revokes")]
     pub(crate) fn sign_and_revoke(&self, names: &[&str], number: u64) -> (Certificate, String) {
+        let certificate =
+            self.sign_with(names, |params| params.serial_number = Some(SerialNumber::from(number)));
+        (certificate, self.revoke_until(number, 2100))
+    }
+
+    /// The list that revokes this serial number, valid until the first day of a year.
+    #[allow(dead_code, reason = "not every test revokes")]
+    pub(crate) fn revoke_until(&self, number: u64, year: i32) -> String {
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2001, 1, 1),
-            next_update: date_time_ymd(2100, 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: vec![RevokedCertParams {
@@ -79,8 +87,7 @@ impl Authority {
             }],
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        let list = list.signed_by(&self.issuer).expect("signed").pem().expect("PEM");
-        (self.sign_with(names, |params| params.serial_number = Some(SerialNumber::from(number))), list)
+        list.signed_by(&self.issuer).expect("signed").pem().expect("PEM")
     }
 
     fn sign_with(&self, names: &[&str], adjust: impl FnOnce(&mut CertificateParams)) -> Certificate {

@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("Windows certificate stores to trust.")
         .accepted("there is no such store outside Windows, which is no platform of this client; librdkafka ignores it there, too"),
     Property::string("ssl.crl.location", "")
-        .text("File of revoked certificates (PEM). A certificate that no list covers is let through.")
+        .text("File of revoked certificates (PEM). The broker's certificate is refused without a list of its issuer that has not expired. An issuer that no list covers is let through.")
         .effective("a_revoked_certificate_is_refused", optional_path!(security.tls.crl_location)),
     Property::string("ssl.keystore.location", "")
         .text("PKCS#12 file with the client's key and certificate.")
