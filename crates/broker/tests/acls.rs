@@ -363,15 +363,32 @@ fn a_topic_that_a_client_may_not_see_is_not_deleted_by_its_name() {
     let disk =
         world(vec![acl(TOPICS, LITERAL, "*", DELETE, ALLOW), acl(TOPICS, LITERAL, "secret", DESCRIBE, DENY)]);
     let (_broker, mut connection) = start(&disk, &[]);
-    let mut delete = |name: &str| {
-        let topics =
-            vec![m::delete_topics::DeleteTopicState { name: Some(name.into()), ..Default::default() }];
-        let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
-        connection.ask(6, &request).expect("an answer").responses[0].error_code
-    };
-    assert_eq!(delete("secret"), ErrorCode::TopicAuthorizationFailed);
-    assert_eq!(delete("seen"), ErrorCode::UnknownTopicOrPartition);
-    assert_eq!(delete(TOPIC), ErrorCode::None);
+    assert_eq!(delete(&mut connection, "secret"), ErrorCode::TopicAuthorizationFailed);
+    assert_eq!(delete(&mut connection, "seen"), ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(delete(&mut connection, TOPIC), ErrorCode::None);
+}
+
+fn delete(connection: &mut Raw, topic: &str) -> ErrorCode {
+    let topics = vec![m::delete_topics::DeleteTopicState { name: Some(topic.into()), ..Default::default() }];
+    let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    connection.ask(6, &request).expect("an answer").responses[0].error_code
+}
+
+/// Kafka's controller asks for DELETE of the cluster before it asks for the topics. Each topic was refused.
+#[test]
+fn a_client_that_may_delete_in_the_cluster_deletes_every_topic() {
+    let disk = world(vec![
+        acl(CLUSTER, LITERAL, "kafka-cluster", DELETE, ALLOW),
+        acl(TOPICS, LITERAL, TOPIC, DESCRIBE, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    assert_eq!(delete(&mut connection, "secret"), ErrorCode::None);
+    let topic_id = connection.ask(12, &metadata_of(TOPIC)).expect("an answer").topics[0].topic_id;
+    let topics = vec![m::delete_topics::DeleteTopicState { name: None, topic_id }];
+    let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    let answer = connection.ask(6, &request).expect("an answer");
+    assert_eq!(answer.responses[0].error_code, ErrorCode::None);
+    assert_eq!(delete(&mut connection, "missing"), ErrorCode::UnknownTopicOrPartition);
 }
 
 /// An item with a name and an unknown id was authorized by the id and deleted by the name.

@@ -79,10 +79,14 @@ impl Access<'_> {
         has_no_name || self.topic_name(name, id).is_none_or(|name| self.topic(operation, &name))
     }
 
+    /// Returns `true` if the client may do the operation on the cluster, which stands for all topics. A denial is not logged, because the
+    /// topics decide then.
+    fn may_on_all_topics(&self, operation: Operation) -> bool {
+        self.authorizer.is_allowed(self.client(), operation, ResourceType::Cluster, CLUSTER_NAME)
+    }
+
     fn may_create(&self, topic: &str) -> bool {
-        let (create, client) = (Operation::Create, self.client());
-        self.authorizer.is_allowed(client, create, ResourceType::Cluster, CLUSTER_NAME)
-            || self.topic(create, topic)
+        self.may_on_all_topics(Operation::Create) || self.topic(Operation::Create, topic)
     }
 
     fn need_cluster(&self, operation: Operation) -> Result<(), ErrorCode> {

@@ -96,6 +96,10 @@ impl Authorize for m::metadata::MetadataRequest {
 
 impl Authorize for m::delete_topics::DeleteTopicsRequest {
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        // As in Kafka, such a client need not be allowed to describe the topics.
+        if access.may_on_all_topics(Operation::Delete) {
+            return Verdict::Granted;
+        }
         let named = std::mem::take(&mut self.topic_names).into_iter();
         self.topics.extend(named.map(|name| DeleteTopicState { name: Some(name), ..Default::default() }));
         let cluster = access.context.cluster();
