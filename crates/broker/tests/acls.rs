@@ -31,6 +31,7 @@ const CREATE: i8 = 5;
 const DELETE: i8 = 6;
 const ALTER: i8 = 7;
 const DESCRIBE: i8 = 8;
+const CLUSTER_ACTION: i8 = 9;
 const DENY: i8 = 2;
 const ALLOW: i8 = 3;
 
@@ -406,6 +407,26 @@ fn a_topic_is_not_deleted_by_its_name_beside_an_id() {
     for topic in ["secret", TOPIC] {
         assert!(broker.cluster().offsets_of(topic, 0).is_some(), "{topic} is gone");
     }
+}
+
+/// Kafka: the right of a replica suffices for OffsetForLeaderEpoch.
+#[test]
+fn a_replica_learns_the_ends_of_epochs_without_a_right_to_the_topic() {
+    let disk = world(vec![acl(CLUSTER, LITERAL, "kafka-cluster", CLUSTER_ACTION, ALLOW)]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let partitions = vec![m::offset_for_leader_epoch::OffsetForLeaderPartition {
+        current_leader_epoch: -1,
+        ..Default::default()
+    }];
+    let topic = |topic: &str| m::offset_for_leader_epoch::OffsetForLeaderTopic {
+        topic: topic.into(),
+        partitions: partitions.clone(),
+    };
+    let topics = vec![topic("secret"), topic("missing")];
+    let request = m::OffsetForLeaderEpochRequest { topics, ..Default::default() };
+    let answer = connection.ask(4, &request).expect("an answer");
+    let codes: Vec<_> = answer.topics.iter().map(|topic| topic.partitions[0].error_code).collect();
+    assert_eq!(codes, [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
 }
 
 #[test]

@@ -22,10 +22,12 @@ items!(
     |access, topic| access.topic(Operation::Describe, &topic.name),
     ErrorCode::TopicAuthorizationFailed
 );
+// Replicas ask, and consumers.
 items!(
     m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
     topics to topics,
-    |access, topic| access.topic(Operation::Describe, &topic.topic),
+    |access, topic| access.may_on_all_topics(Operation::ClusterAction)
+        || access.topic(Operation::Describe, &topic.topic),
     ErrorCode::TopicAuthorizationFailed
 );
 items!(
