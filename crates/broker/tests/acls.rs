@@ -165,6 +165,40 @@ fn a_member_of_the_new_protocol_must_be_allowed_to_describe_its_topics() {
     assert_eq!(join(&[TOPIC]), ErrorCode::None);
 }
 
+/// As in Kafka, the assigned topics decide. A member's subscription to a topic that the client may not describe hid the whole group.
+#[test]
+fn a_group_is_described_to_a_client_that_may_describe_its_assigned_topics() {
+    let disk = world(vec![
+        acl(TOPICS, LITERAL, "*", DESCRIBE, ALLOW),
+        acl(GROUPS, LITERAL, "billing", READ, ALLOW),
+        acl(CLUSTER, LITERAL, "kafka-cluster", ALTER, ALLOW),
+    ]);
+    let (_broker, mut connection) = start(&disk, &[("group.consumer.assignment.interval.ms", "0")]);
+    let join = m::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+        group_id: "billing".into(),
+        member_id: "a".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(vec![TOPIC.into(), "missing".into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let joined = connection.ask(1, &join).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None, "{:?}", joined.error_message);
+    let group_ids = vec!["billing".into()];
+    let describe = m::ConsumerGroupDescribeRequest { group_ids, ..Default::default() };
+    let mut described_without = |denied: &str| {
+        let denied = create(&mut connection, vec![acl(TOPICS, LITERAL, denied, DESCRIBE, DENY)]);
+        assert_eq!(denied, [ErrorCode::None]);
+        connection.ask(1, &describe).expect("an answer").groups.remove(0)
+    };
+    let group = described_without("missing");
+    assert_eq!((group.error_code, group.members.len()), (ErrorCode::None, 1), "{group:?}");
+    let group = described_without(TOPIC);
+    assert_eq!((group.error_code, group.members.len()), (ErrorCode::TopicAuthorizationFailed, 0));
+    let message = group.error_message.expect("Kafka's text");
+    assert_eq!(message, "The group has described topic(s) that the client is not authorized to describe.");
+}
+
 #[test]
 fn acls_are_created_described_deleted_and_survive_a_restart() {
     let disk = world(vec![

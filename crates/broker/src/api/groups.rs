@@ -30,6 +30,10 @@ use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
 use crate::security::acl::ResourceType;
 
+/// Kafka's text for a group that the client may describe, and whose assigned topics it may not.
+pub(super) const HAS_HIDDEN_TOPICS: &str =
+    "The group has described topic(s) that the client is not authorized to describe.";
+
 const DEAD: &str = "Dead";
 /// From this version on, SyncGroup has a protocol type and a protocol, which must not be null (KIP-559).
 const PROTOCOL_FROM: i16 = 5;

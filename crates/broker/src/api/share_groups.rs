@@ -12,7 +12,7 @@ use ottla_protocol::messages::share_group_heartbeat::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
-use super::groups::{check_coordinator, coordinate, why_not_described};
+use super::groups::{HAS_HIDDEN_TOPICS, check_coordinator, coordinate, why_not_described};
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
@@ -108,7 +108,8 @@ impl Api for ShareGroupDescribeRequest {
             };
             let found = cluster.share_groups.look(&group_id, describe);
             if found.as_ref().is_some_and(|group| !may_see_topics(&context, group)) {
-                return refused(group_id, ErrorCode::TopicAuthorizationFailed, None);
+                let message = Some(HAS_HIDDEN_TOPICS.to_owned());
+                return refused(group_id, ErrorCode::TopicAuthorizationFailed, message);
             }
             found.unwrap_or_else(|| {
                 let message = why_not_described(cluster, &group_id, "share");
@@ -124,16 +125,13 @@ impl Api for ShareGroupDescribeRequest {
     }
 }
 
-/// Returns `true` if the client may see each topic of the group's members.
+/// Returns `true` if the client may see each topic that is assigned to a member. As in Kafka, the names of subscriptions are no secret.
 fn may_see_topics(context: &RequestContext, group: &DescribedGroup) -> bool {
     if context.cluster().authorizer.is_none() {
         return true;
     }
-    let of_member = |member: &DescribedMember| {
-        let assigned = member.assignment.topic_partitions.iter().map(|topic| topic.topic_name.clone());
-        assigned.chain(member.subscribed_topic_names.iter().cloned()).collect::<Vec<_>>()
-    };
-    let names: BTreeSet<String> = group.members.iter().flat_map(of_member).collect();
+    let assigned = group.members.iter().flat_map(|member| &member.assignment.topic_partitions);
+    let names: BTreeSet<&str> = assigned.map(|topic| &*topic.topic_name).collect();
     names.iter().all(|name| context.may(Operation::Describe, ResourceType::Topic, name))
 }
 
