@@ -491,6 +491,27 @@ fn the_background_thread_calls_the_functions_of_an_application_without_one_for_e
     }
 }
 
+/// The endpoint was asked, and the function was never called.
+#[test]
+fn the_token_function_takes_the_place_of_a_token_endpoint() {
+    let seen = Seen::default();
+    let properties = [
+        ("security.protocol", "SASL_PLAINTEXT"),
+        ("sasl.mechanism", "OAUTHBEARER"),
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.client.id", "id"),
+        ("sasl.oauthbearer.client.secret", "secret"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://127.0.0.1:1/token"),
+    ];
+    let conf = conf(&seen, &properties);
+    unsafe {
+        rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, Some(on_token_refresh));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        seen.wait("token", || rd_kafka_poll(rk, 100));
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// confluent-kafka-go asks for the event in every producer, and counts what is in its queue as undelivered.
 #[test]
 fn a_client_that_authenticates_without_tokens_asks_for_none() {

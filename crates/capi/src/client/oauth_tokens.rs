@@ -150,8 +150,11 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> Option<Arc<
     }
     let clock = config.clock.clone();
     let oauth = &mut config.security.sasl.oauthbearer;
-    // Bindings get AWS tokens in their own callback.
-    let is_application = oauth.method == OauthMethod::Default || oauth.cloud == OauthCloud::AwsIam;
+    // As in the original, a callback takes the place of a token endpoint, and an event does not. Bindings get AWS tokens in their own
+    // callback.
+    let is_application = oauth.method == OauthMethod::Default
+        || oauth.cloud == OauthCloud::AwsIam
+        || callbacks.oauthbearer_token_refresh.is_some();
     let has_own =
         !is_application || (!is_asking && (oauth.unsecured_jwt || oauth.cloud == OauthCloud::AwsIam));
     if has_own {
