@@ -64,7 +64,7 @@ impl Endpoint {
     }
 
     fn token_in(&self, answer: &Value, now_ms: i64) -> Result<Token, String> {
-        let value = answer["access_token"].as_str().ok_or("the answer holds no access_token")?;
+        let value = self.value_in(answer).ok_or("the answer holds no access_token")?;
         let claims = claims(value);
         let expires_at_ms = claims["exp"]
             .as_f64()
@@ -81,6 +81,15 @@ impl Endpoint {
             expires_at_ms,
             extensions: self.extensions.clone(),
         })
+    }
+
+    /// The token of a response. For an assertion, some providers send an `id_token`, which brokers can verify, in place of the access token
+    /// or beside an opaque one.
+    fn value_in<'a>(&self, answer: &'a Value) -> Option<&'a str> {
+        let access = answer["access_token"].as_str();
+        let id = answer["id_token"].as_str().filter(|_| self.assertions.is_some());
+        let has_end = |token: &&str| claims(token)["exp"].is_number();
+        access.filter(has_end).or(id.filter(has_end)).or(access)
     }
 
     async fn ask(&self, now_ms: i64) -> Result<(StatusCode, Bytes), String> {
@@ -159,6 +168,26 @@ mod tests {
             let token = endpoint.token_in(&answer, 0).expect("a token");
             assert_eq!((token.principal.as_str(), token.expires_at_ms), (principal, 2000), "{claim}");
         }
+    }
+
+    /// Google's endpoint sends nothing else for a target audience: no client with an assertion got a token there.
+    #[test]
+    fn an_assertion_may_be_answered_with_an_id_token() {
+        let jwt =
+            |text: &str| format!("e30.{}.", URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{text}","exp":2}}"#)));
+        let mut endpoint = Endpoint::new(TokenEndpoint::parse("https://login.example/token").expect("valid"));
+        let only_id = serde_json::json!({ "id_token": jwt("id") });
+        assert!(endpoint.token_in(&only_id, 0).is_err(), "a client with a secret gets an access token");
+        endpoint.assertions = Some(Assertions::default());
+        let principal = |answer: &Value| endpoint.token_in(answer, 0).expect("a token").principal;
+        assert_eq!(principal(&only_id), "id");
+        let with_opaque =
+            serde_json::json!({ "access_token": "opaque", "expires_in": 9, "id_token": jwt("id") });
+        assert_eq!(principal(&with_opaque), "id");
+        let both = serde_json::json!({ "access_token": jwt("access"), "id_token": jwt("id") });
+        assert_eq!(principal(&both), "access");
+        let opaque = serde_json::json!({ "access_token": "opaque", "expires_in": 9 });
+        assert_eq!(endpoint.token_in(&opaque, 0).expect("a token").value.expose(), "opaque");
     }
 
     /// Accepts connections and never sends a byte.
