@@ -455,6 +455,26 @@ async fn a_certificate_that_is_replaced_in_a_directory_is_read_again() {
     admin.describe_cluster().await.expect("trusted now");
 }
 
+/// librdkafka trusts both. No client was created with both properties.
+#[tokio::test]
+async fn the_authorities_of_a_file_and_of_a_text_are_trusted_together() {
+    let (_broker, address) = broker();
+    let (authority, other) = (Authority::new("authority"), Authority::new("other"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, trusted: &Authority| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, &trusted.pem).expect("written");
+        path
+    };
+    let (of_other, of_ours) = (file("other.pem", &other), file("ca.pem", &authority));
+    for (location, of_text) in [(of_other, &authority), ("probe".into(), &authority), (of_ours, &other)] {
+        let mut config = config("broker.test", of_text);
+        config.security.tls.ca_location = Some(location);
+        first_call(config, front(far_end.clone())).await.expect("one of the two is trusted");
+    }
+}
+
 #[test]
 fn contradictions_and_missing_halves_are_named() {
     let authority = Authority::new("authority");
@@ -464,8 +484,11 @@ fn contradictions_and_missing_halves_are_named() {
         change(&mut config);
         Client::new(config).map(|_| ()).expect_err("refused").to_string()
     };
-    let both = refused(&|config| config.security.tls.ca_location = Some("ca.pem".into()));
-    assert!(both.contains("ssl.ca.location and ssl.ca.pem are both set"), "{both}");
+    let both = refused(&|config| {
+        config.security.tls.key_location = Some("key.pem".into());
+        config.security.tls.key_pem = Some(ours.key_pem.clone().into());
+    });
+    assert!(both.contains("ssl.key.location and ssl.key.pem are both set"), "{both}");
     let half = refused(&|config| config.security.tls.certificate_pem = Some(ours.pem.clone()));
     assert!(half.contains("set ssl.key.location"), "{half}");
     let no_pem = refused(&|config| config.security.tls.ca_pem = Some("hello".into()));

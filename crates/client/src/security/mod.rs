@@ -83,7 +83,7 @@ pub struct TlsSettings {
     /// `ssl.ca.location`: a PEM file, or a directory of them, in place of the system's certificates. With `probe`, the
     /// system's.
     pub ca_location: Option<PathBuf>,
-    /// `ssl.ca.pem`: the same as text.
+    /// `ssl.ca.pem`: the same as text, in addition to those of `ca_location`.
     pub ca_pem: Option<String>,
     /// `ssl.crl.location`: a PEM file of revoked certificates. The broker's certificate needs a list of its issuer that has not
     /// expired. An issuer that no list covers is accepted.
@@ -320,7 +320,6 @@ impl TlsSettings {
 
     fn validate(&self) -> Result<(), Error> {
         let pairs = [
-            ("ssl.ca.location", self.ca_location.is_some(), "ssl.ca.pem", self.ca_pem.is_some()),
             (
                 "ssl.certificate.location",
                 self.certificate_location.is_some(),

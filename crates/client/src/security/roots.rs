@@ -13,8 +13,8 @@ pub(crate) fn is_probe(location: &Path) -> bool {
     location.as_os_str() == "probe"
 }
 
-/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set, and for
-/// the location `probe`. Those of the first two are also returned as they are.
+/// The certificates of `location` (a PEM file, or a directory of them) and of `pem`; the system's if neither is set, which the
+/// location `probe` stands for. Those of the first two are also returned as they are.
 pub(crate) fn roots(
     (location_property, location): (&str, Option<&Path>),
     (pem_property, pem): (&str, Option<&str>),
@@ -29,8 +29,9 @@ pub(crate) fn roots(
                 .map_err(|error| Error::Config(format!("{property}: a certificate is damaged: {error}")))
         })
     };
-    match (location.filter(|location| !is_probe(location)), pem) {
-        (Some(dir), _) if dir.is_dir() => {
+    let location = location.filter(|location| !is_probe(location));
+    match location {
+        Some(dir) if dir.is_dir() => {
             let entries = std::fs::read_dir(dir)
                 .map_err(|error| Error::Config(format!("{location_property}: {}: {error}", dir.display())))?;
             let mut found = Vec::new();
@@ -48,19 +49,22 @@ pub(crate) fn roots(
             }
             add(location_property, found)?;
         }
-        (Some(file), _) => {
+        Some(file) => {
             add(location_property, certificates(location_property, &read(location_property, file)?)?)?;
         }
-        (None, Some(pem)) => add(pem_property, certificates(pem_property, pem.as_bytes())?)?,
-        (None, None) => {
-            let system = rustls_native_certs::load_native_certs();
-            let (added, _) = store.add_parsable_certificates(system.certs);
-            if added == 0 {
-                let why = system.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-                return Err(Error::Config(format!(
-                    "the system has no certificates to trust{why}: set {location_property}"
-                )));
-            }
+        None => {}
+    }
+    if let Some(pem) = pem {
+        add(pem_property, certificates(pem_property, pem.as_bytes())?)?;
+    }
+    if location.is_none() && pem.is_none() {
+        let system = rustls_native_certs::load_native_certs();
+        let (added, _) = store.add_parsable_certificates(system.certs);
+        if added == 0 {
+            let why = system.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+            return Err(Error::Config(format!(
+                "the system has no certificates to trust{why}: set {location_property}"
+            )));
         }
     }
     Ok((store, configured))

@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("File or directory of the certificates that are trusted (PEM). Unset or `probe`, the system's. Read again when it has changed.")
         .effective("certificates_are_read_again_when_they_have_changed", optional_path!(security.tls.ca_location)),
     Property::string("ssl.ca.pem", "")
-        .text("The trusted certificates themselves (PEM).")
+        .text("The trusted certificates themselves (PEM), in addition to those of `ssl.ca.location`.")
         .effective(REFUSALS, optional_string!(security.tls.ca_pem)),
     Property::string("https.ca.location", "")
         .text("File or directory of the certificates that are trusted when a token is fetched. Unset or `probe`, the system's.")
