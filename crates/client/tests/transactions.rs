@@ -2,13 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
+use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel, Listener, SaslMechanism, SaslSettings};
 use ottla_client::{
-    Admin, Config, ErrorCode, GroupMetadata, OffsetAndMetadata, Producer, Record, Timeouts, TopicPartition,
-    TransactionError, TransactionErrorKind,
+    Admin, Client, Config, ErrorCode, GroupMetadata, OffsetAndMetadata, Producer, Record, Timeouts,
+    TopicPartition, TransactionError, TransactionErrorKind,
 };
 use ottla_protocol::ApiKey;
 
@@ -175,6 +176,40 @@ fn a_producer_of_an_old_broker_continues_after_the_coordinator_forgot_its_id() {
     producer.begin_transaction().expect("begun");
     producer.send_blocking(Record::to("orders").value("lost")).expect_err("the transaction is lost");
     producer.abort_transaction_blocking(PATIENCE).expect("aborted, with a new epoch");
+    begin(&producer);
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+}
+
+/// The first login decided: the producer failed for good, also if only the source of its tokens was down.
+#[test]
+fn a_producer_whose_login_failed_is_initialized_with_other_credentials() {
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sasl = SaslSettings::new([SaslMechanism::Plain]).user("alice", "new");
+    let broker = Broker::builder()
+        .memory()
+        .topic("orders", 1)
+        .listener(Listener::new("PLAIN", any_port))
+        .listener(Listener::new("SECURE", any_port).sasl(sasl))
+        .spawn()
+        .expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers_of("SECURE").expect("the listener"));
+    let properties = [
+        ("transactional.id", "payments"),
+        ("security.protocol", "sasl_plaintext"),
+        ("sasl.mechanism", "PLAIN"),
+        ("sasl.username", "alice"),
+        ("sasl.password", "old"),
+    ];
+    config.set_all(properties).expect("known properties");
+    let client = Client::new(config).expect("a client");
+    let producer = client.producer();
+    let error = producer.init_transactions_blocking(PATIENCE).expect_err("another password");
+    assert!(error.is_retriable() && error.to_string().contains("Invalid username or password"), "{error}");
+    client.set_sasl_credentials("alice", "new".into()).expect("PLAIN has use for them");
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = producer.init_transactions_blocking(PATIENCE) {
+        assert!(error.is_retriable() && Instant::now() < deadline, "{error}");
+    }
     begin(&producer);
     producer.commit_transaction_blocking(PATIENCE).expect("committed");
 }

@@ -78,7 +78,7 @@ pub enum TransactionErrorKind {
     /// A record of the transaction failed.
     #[error("a record failed: {0}")]
     Record(Arc<ProduceError>),
-    /// A request failed, and a retry cannot succeed.
+    /// A request failed. A retry can only succeed if the login failed.
     #[error("{request}: {error}")]
     Request {
         /// The request.

@@ -56,7 +56,7 @@ impl Producer {
     /// it.
     ///
     /// # Errors
-    /// Retriable if `timeout` passes first; fatal if the coordinator refuses the producer.
+    /// Retriable if `timeout` passes first or the login fails; fatal if the coordinator refuses the producer.
     pub async fn init_transactions(&self, timeout: Duration) -> Result<(), TransactionError> {
         self.operate("init_transactions", timeout, async |operation| operation.init().await).await
     }

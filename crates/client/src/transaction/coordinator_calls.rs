@@ -96,7 +96,8 @@ impl CoordinatorCalls<'_> {
                 }
                 Err(CallFailure::Request(error)) => {
                     lock(&self.transactions.nodes).remove(whose);
-                    // A wrong password shows at the first login. Later the broker restarts, or its certificate changes.
+                    // A wrong password shows at the first login: the call returns it. Later the broker restarts, or its certificate
+                    // changes.
                     let has_id = self.transactions.update(|machine| machine.producer().id >= 0);
                     if !(error.is_retriable() || error.is_security() && has_id) {
                         return Err(self.transactions.update(|machine| machine.impossible(call, error)));

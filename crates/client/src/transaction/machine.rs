@@ -330,14 +330,18 @@ impl Machine {
         self.fall(kind, then, unknown)
     }
 
-    /// A request failed, and a retry cannot succeed.
+    /// A request failed, and the call ends.
+    ///
+    /// As in librdkafka, a failed login does not end the producer: the source of tokens or the Kerberos server may be down, or the
+    /// application sets other credentials.
     pub(crate) fn impossible(&mut self, call: TxnRequest, error: Error) -> TransactionError {
+        let then = if error.is_security() { Recovery::Retry } else { Recovery::Close };
         let kind = match error {
             Error::Closed => TransactionErrorKind::Closed,
             error => TransactionErrorKind::Request { request: call.request(), error: Box::new(error) },
         };
         let unknown = matches!(self.state, State::Committing) && self.unanswered > 0;
-        self.fall(kind, Recovery::Close, unknown)
+        self.fall(kind, then, unknown)
     }
 
     /// A record of the transaction failed.

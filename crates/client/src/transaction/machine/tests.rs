@@ -325,6 +325,18 @@ fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
     }
 }
 
+/// The source of tokens may be down when a producer starts.
+#[test]
+fn a_failed_login_does_not_end_a_producer_that_is_being_initialized() {
+    let mut machine = in_state("Uninitialized");
+    let refused = Error::Authentication { address: "b:9092".into(), reason: "no token".into() };
+    let error = machine.impossible(TxnRequest::InitProducerId, refused);
+    assert!(error.is_retriable() && !error.is_fatal(), "{error}");
+    assert_eq!(state(&machine), "Uninitialized");
+    let unsupported = Error::Unsupported { address: "b:9092".into(), reason: "no such request".into() };
+    assert!(machine.impossible(TxnRequest::InitProducerId, unsupported).is_fatal());
+}
+
 #[test]
 fn the_statistics_have_librdkafkas_words_for_the_states() {
     for (name, word) in [
