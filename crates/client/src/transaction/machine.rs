@@ -304,11 +304,11 @@ impl Machine {
             ResponseAction::Fenced => TransactionErrorKind::Fenced { code },
             _ => TransactionErrorKind::Coordinator { request: call.request(), what: what.to_owned(), code },
         };
-        // An earlier copy of the commit may have succeeded before the producer was fenced, the coordinator was lost,
-        // or the permission was withdrawn. TRANSACTION_ABORTABLE says that it has not.
+        // An earlier copy of the commit may have succeeded before the producer was fenced, the coordinator was lost or
+        // lost the id, or the permission was withdrawn. TRANSACTION_ABORTABLE says that it has not.
         let is_silent_on_copies = match action {
             ResponseAction::Abortable => code != ErrorCode::TransactionAbortable,
-            action => action >= ResponseAction::Fatal,
+            action => action >= ResponseAction::Forgotten,
         };
         let lost = self.unanswered > 0 && (is_silent_on_copies || call == TxnRequest::FindCoordinator);
         let unknown = matches!(self.state, State::Committing) && (action == ResponseAction::Unknown || lost);
@@ -316,7 +316,13 @@ impl Machine {
             ResponseAction::Done | ResponseAction::Again | ResponseAction::Elsewhere => Recovery::Retry,
             ResponseAction::Forgotten => {
                 self.forgotten = true;
-                if call == TxnRequest::InitProducerId { Recovery::Close } else { Recovery::Abort }
+                if call == TxnRequest::InitProducerId {
+                    Recovery::Close
+                } else if unknown {
+                    Recovery::Init
+                } else {
+                    Recovery::Abort
+                }
             }
             ResponseAction::Abortable if unknown => Recovery::Init,
             // There is nothing to abort.

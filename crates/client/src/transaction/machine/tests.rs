@@ -194,6 +194,26 @@ fn a_commit_that_is_refused_can_be_aborted_unless_a_copy_of_it_has_no_answer() {
     }
 }
 
+/// The transaction could be aborted without a request to the coordinator, and was reported as aborted, although the lost copy of the commit
+/// may have succeeded.
+#[test]
+fn a_commit_that_the_coordinator_forgot_is_not_aborted_if_a_copy_of_it_has_no_answer() {
+    let code = ErrorCode::InvalidProducerIdMapping;
+    for (copies, after) in [(1, "Abortable"), (2, "Undecided")] {
+        let mut machine = in_state("Committing");
+        for _copy in 0..copies {
+            machine.asked();
+        }
+        machine.answered();
+        let action = machine.action_for(TxnRequest::Commit, code);
+        assert_eq!(action, ResponseAction::Forgotten);
+        let error = machine.refused(TxnRequest::Commit, code, "", action);
+        assert_eq!(state(&machine), after, "{error}");
+        assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{error}");
+        assert_eq!(machine.begin_abort().is_ok(), after == "Abortable");
+    }
+}
+
 #[test]
 fn a_transaction_of_nothing_ends_without_the_coordinator() {
     for protocol in [TransactionProtocol::V1, TransactionProtocol::V2] {
