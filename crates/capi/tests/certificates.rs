@@ -205,9 +205,10 @@ fn our_own_certificate_comes_from_memory_in_every_encoding() {
     let ours = authority.sign(&["client.test"]);
     let key = PrivateKeyDer::from_pem_slice(ours.key_pem.as_bytes()).unwrap();
     let p12 = keystore(&ours, key.secret_der(), "swordfish");
-    let encodings: [(rd_kafka_cert_enc_t, &[u8], &[u8]); 3] = [
+    let encodings: [(rd_kafka_cert_enc_t, &[u8], &[u8]); 4] = [
         (RD_KAFKA_CERT_ENC_PEM, ours.pem.as_bytes(), ours.key_pem.as_bytes()),
         (RD_KAFKA_CERT_ENC_DER, &ours.der, key.secret_der()),
+        (RD_KAFKA_CERT_ENC_DER, &ours.der, sec1_of(key.secret_der())),
         (RD_KAFKA_CERT_ENC_PKCS12, &p12, &p12),
     ];
     for (encoding, certificate, key) in encodings {
@@ -227,6 +228,13 @@ fn our_own_certificate_comes_from_memory_in_every_encoding() {
         until_seen(rk, &seen, "handshake done 1");
         unsafe { rd_kafka_destroy(rk) };
     }
+}
+
+/// The key within a PKCS#8 key, as `openssl ec -outform DER` writes it.
+fn sec1_of(pkcs8: &[u8]) -> &[u8] {
+    assert!(pkcs8.starts_with(&[0x30, 0x81]) && pkcs8[3..6] == [2, 1, 0], "a sequence with version 0");
+    let key = 8 + usize::from(pkcs8[7]);
+    &pkcs8[key + 2..]
 }
 
 /// librdkafka's test 0097.

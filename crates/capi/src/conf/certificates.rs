@@ -12,6 +12,9 @@ use crate::conf::topic_conf::answer;
 use crate::ffi::panic::{guard, on_panic};
 use crate::ffi::*;
 
+/// The label of a private key with the name of its algorithm.
+const PKCS8: &str = "PRIVATE KEY";
+
 #[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
@@ -49,7 +52,7 @@ impl rd_kafka_conf_t {
     ) -> Result<(), NotSet> {
         let (property, label) = match cert_type {
             RD_KAFKA_CERT_PUBLIC_KEY => ("ssl.certificate.pem", "CERTIFICATE"),
-            RD_KAFKA_CERT_PRIVATE_KEY => ("ssl.key.pem", "PRIVATE KEY"),
+            RD_KAFKA_CERT_PRIVATE_KEY => ("ssl.key.pem", PKCS8),
             RD_KAFKA_CERT_CA => ("ssl.ca.pem", "CERTIFICATE"),
             other => return Err(NotSet::Invalid(format!("invalid certificate type {other}"))),
         };
@@ -57,6 +60,7 @@ impl rd_kafka_conf_t {
         let pem = match cert_enc {
             RD_KAFKA_CERT_ENC_PEM => String::from_utf8(bytes.to_vec())
                 .map_err(|_| NotSet::Invalid(format!("{property}: PEM is text, this is not")))?,
+            RD_KAFKA_CERT_ENC_DER if cert_type == RD_KAFKA_CERT_PRIVATE_KEY => pem(key_label(bytes), bytes),
             RD_KAFKA_CERT_ENC_DER => pem(label, bytes),
             RD_KAFKA_CERT_ENC_PKCS12 => return self.set_from_keystore(property, bytes),
             other => return Err(NotSet::Invalid(format!("invalid certificate encoding {other}"))),
@@ -88,9 +92,42 @@ impl rd_kafka_conf_t {
     }
 }
 
+/// The label of a private key in DER, by what follows its version: the first number of an RSA key (PKCS#1), the key of an elliptic curve
+/// (SEC 1), or the algorithm (PKCS#8). OpenSSL reads all three.
+fn key_label(der: &[u8]) -> &'static str {
+    const INTEGER: u8 = 2;
+    const OCTET_STRING: u8 = 4;
+    let content = match der.get(1).copied() {
+        Some(length @ 0x80..) => 2 + usize::from(length & 0x7f),
+        _ => 2,
+    };
+    match der.get(content..content + 4) {
+        Some([INTEGER, 1, _, INTEGER]) => "RSA PRIVATE KEY",
+        Some([INTEGER, 1, _, OCTET_STRING]) => "EC PRIVATE KEY",
+        _ => PKCS8,
+    }
+}
+
 fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<&str> =
         text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap_or_default()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_key_in_der_has_the_label_of_its_form() {
+        let rsa = [0x30, 0x82, 0x04, 0xa4, 2, 1, 0, 2, 0x82];
+        let curve = [0x30, 0x77, 2, 1, 1, 4, 0x20];
+        let pkcs8 = [0x30, 0x81, 0x87, 2, 1, 0, 0x30, 0x13];
+        assert_eq!(key_label(&rsa), "RSA PRIVATE KEY");
+        assert_eq!(key_label(&curve), "EC PRIVATE KEY");
+        for other in [&pkcs8[..], &[], &[0x30], &[0x30, 0xff]] {
+            assert_eq!(key_label(other), PKCS8, "{other:?}");
+        }
+    }
 }
