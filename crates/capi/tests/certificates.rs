@@ -204,7 +204,7 @@ fn our_own_certificate_comes_from_memory_in_every_encoding() {
     let authority = Authority::new("authority");
     let ours = authority.sign(&["client.test"]);
     let key = PrivateKeyDer::from_pem_slice(ours.key_pem.as_bytes()).unwrap();
-    let p12 = keystore(&ours, key.secret_der(), "swordfish");
+    let p12 = keystore(&ours, key.secret_der(), &[]);
     let encodings: [(rd_kafka_cert_enc_t, &[u8], &[u8]); 4] = [
         (RD_KAFKA_CERT_ENC_PEM, ours.pem.as_bytes(), ours.key_pem.as_bytes()),
         (RD_KAFKA_CERT_ENC_DER, &ours.der, key.secret_der()),
@@ -218,9 +218,7 @@ fn our_own_certificate_comes_from_memory_in_every_encoding() {
         if encoding == RD_KAFKA_CERT_ENC_PKCS12 {
             let refused = try_give(conf, RD_KAFKA_CERT_PUBLIC_KEY, encoding, certificate).unwrap_err();
             assert!(refused.contains("password is wrong"), "{refused}");
-            let (name, password) = (c"ssl.key.password".as_ptr(), c"swordfish".as_ptr());
-            let set = unsafe { rd_kafka_conf_set(conf, name, password, std::ptr::null_mut(), 0) };
-            assert_eq!(set, RD_KAFKA_CONF_OK);
+            set_password(conf);
         }
         give(conf, RD_KAFKA_CERT_PUBLIC_KEY, encoding, certificate);
         give(conf, RD_KAFKA_CERT_PRIVATE_KEY, encoding, key);
@@ -264,11 +262,42 @@ fn a_chain_with_a_malformed_certificate_is_refused_and_a_key_may_be_missing() {
     unsafe { rd_kafka_conf_destroy(conf) };
 }
 
-fn keystore(certificate: &Certificate, key: &[u8], password: &str) -> Vec<u8> {
+/// OpenSSL marks no certificate as trusted: of those beside our own, only its issuers were taken, and our own was trusted, too.
+#[test]
+fn the_authorities_of_a_keystore_are_its_certificates_without_our_own() {
+    let (issuer, authority) = (Authority::new("issuer"), Authority::new("authority"));
+    let ours = issuer.sign(&["client.test"]);
+    let key = PrivateKeyDer::from_pem_slice(ours.key_pem.as_bytes()).unwrap();
+    let other = CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap();
+    let seen = Arc::<Seen>::default();
+    let port = far_end(&authority.sign(&["127.0.0.1"]), None, &seen);
+    let conf = client(port, &seen, None);
+    set_password(conf);
+    let alone = keystore(&ours, key.secret_der(), &[]);
+    let refused = try_give(conf, RD_KAFKA_CERT_CA, RD_KAFKA_CERT_ENC_PKCS12, &alone).unwrap_err();
+    assert!(refused.contains("the keystore has nothing for it"), "{refused}");
+    let with_other = keystore(&ours, key.secret_der(), &[other]);
+    give(conf, RD_KAFKA_CERT_CA, RD_KAFKA_CERT_ENC_PKCS12, &with_other);
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    until_seen(rk, &seen, "handshake done");
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+const PASSWORD: &CStr = c"swordfish";
+
+fn set_password(conf: *mut rd_kafka_conf_t) {
+    let (name, password) = (c"ssl.key.password".as_ptr(), PASSWORD.as_ptr());
+    let set = unsafe { rd_kafka_conf_set(conf, name, password, std::ptr::null_mut(), 0) };
+    assert_eq!(set, RD_KAFKA_CONF_OK);
+}
+
+fn keystore(certificate: &Certificate, key: &[u8], others: &[CertificateDer<'_>]) -> Vec<u8> {
     use p12_keystore::{KeyStore, KeyStoreEntry, PrivateKey, PrivateKeyChain};
     let leaf = p12_keystore::Certificate::from_der(&certificate.der).unwrap();
+    let others = others.iter().map(|der| p12_keystore::Certificate::from_der(der).unwrap());
+    let certificates: Vec<_> = std::iter::once(leaf).chain(others).collect();
     let mut store = KeyStore::new();
-    let chain = PrivateKeyChain::new("1", PrivateKey::from_der(key).unwrap(), [leaf]);
+    let chain = PrivateKeyChain::new("1", PrivateKey::from_der(key).unwrap(), certificates);
     store.add_entry("client", KeyStoreEntry::PrivateKeyChain(chain));
-    store.writer(password).write().unwrap()
+    store.writer(PASSWORD.to_str().unwrap()).write().unwrap()
 }

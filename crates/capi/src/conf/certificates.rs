@@ -81,8 +81,6 @@ impl rd_kafka_conf_t {
         let found = match property {
             "ssl.key.pem" => store.key.as_ref().map_or("", Secret::expose),
             "ssl.certificate.pem" => &store.chain,
-            // The issuer of our own certificate may sign the brokers' certificates.
-            _ if store.trusted.is_empty() => &store.chain,
             _ => &store.trusted,
         };
         if found.is_empty() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12ImportPolicy};
+use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12Archive, Pkcs12ImportPolicy};
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -133,7 +133,7 @@ pub struct Keystore {
     pub chain: String,
     /// The private key, no longer encrypted.
     pub key: Option<Secret>,
-    /// The other certificates.
+    /// All certificates except that of the key.
     pub trusted: String,
 }
 
@@ -146,19 +146,21 @@ pub fn open_keystore(bytes: &[u8], password: &Secret) -> Result<Keystore, Error>
     let store =
         KeyStore::from_pkcs12(bytes, password.expose(), Pkcs12ImportPolicy::Relaxed).map_err(refuse)?;
     let mut opened = Keystore { chain: String::new(), key: None, trusted: String::new() };
-    for (_, entry) in store.entries() {
-        match entry {
-            KeyStoreEntry::PrivateKeyChain(found) if opened.key.is_none() => {
-                for certificate in found.certs() {
-                    opened.chain += &pem("CERTIFICATE", certificate.as_der());
-                }
-                opened.key = Some(pem("PRIVATE KEY", found.key().as_der()).into());
-            }
-            KeyStoreEntry::Certificate(certificate) => {
-                opened.trusted += &pem("CERTIFICATE", certificate.as_der());
-            }
-            KeyStoreEntry::PrivateKeyChain(_) | KeyStoreEntry::Secret(_) => {}
+    let own = store.entries().find_map(|(_, entry)| match entry {
+        KeyStoreEntry::PrivateKeyChain(found) => Some(found),
+        KeyStoreEntry::Certificate(_) | KeyStoreEntry::Secret(_) => None,
+    });
+    if let Some(found) = own {
+        for certificate in found.certs() {
+            opened.chain += &pem("CERTIFICATE", certificate.as_der());
         }
+        opened.key = Some(pem("PRIVATE KEY", found.key().as_der()).into());
+    }
+    // The store has only those that Java has marked. OpenSSL marks none.
+    let own = own.and_then(|found| found.certs().first());
+    let all = Pkcs12Archive::from_pkcs12(bytes, password.expose()).map_err(refuse)?.certs;
+    for other in all.iter().map(|bag| &bag.cert).filter(|certificate| Some(*certificate) != own) {
+        opened.trusted += &pem("CERTIFICATE", other.as_der());
     }
     Ok(opened)
 }
