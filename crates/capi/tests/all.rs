@@ -47,6 +47,7 @@ mod queue_functions;
 mod roundtrip;
 mod share_consumers;
 mod sockets;
+mod transaction_calls;
 mod unassigned;
 mod values;
 mod varargs;

@@ -154,11 +154,27 @@ pub fn object(error: &Error) -> Box<rd_kafka_error_t> {
         Error::Produce(error) => (is_fatal(error), false),
         _ => (false, false),
     };
-    rd_kafka_error_t::new(of(error), &error.to_string())
+    rd_kafka_error_t::new(of(error), &object_text(error))
         .retriable(error.is_retriable())
         .fatal(fatal)
         .requires_abort(requires_abort)
 }
+
+/// The text of an error object. The texts of transactional calls in a wrong state are librdkafka's, which programs and tests compare.
+fn object_text(error: &Error) -> String {
+    match error {
+        Error::Transaction(TransactionError { kind: TransactionErrorKind::NotTransactional, .. }) => {
+            NOT_TRANSACTIONAL.to_owned()
+        }
+        Error::Transaction(TransactionError { kind: TransactionErrorKind::State { name, .. }, .. }) => {
+            format!("Operation not valid in state {name}")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// The text for a transactional call of a producer without `transactional.id`.
+const NOT_TRANSACTIONAL: &str = "The Transactional API requires transactional.id to be configured";
 
 /// Returns `true` if a C program cannot continue with the producer. That includes an unknown outcome, after which the client
 /// requires `init_transactions`: programs know only errors that are fatal, retriable or require an abort, and an abort is refused.

@@ -102,11 +102,11 @@ impl TransactionCall {
         let refusal = match current.name {
             Some(other) if other != name => Some((
                 RD_KAFKA_RESP_ERR__CONFLICT,
-                format!("{name} cannot be called before {other} has ended: repeat {other}"),
+                format!("Conflicting {} API call is already in progress", short(other)),
             )),
             Some(_) if current.is_running => Some((
                 RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
-                format!("{name} was called by another thread and has not returned"),
+                format!("Simultaneous {} API calls not allowed", short(name)),
             )),
             _ => None,
         };
@@ -122,6 +122,11 @@ impl TransactionCall {
     pub(crate) fn resumes(&mut self) {
         self.resumes = true;
     }
+}
+
+/// The name in librdkafka's texts, which programs compare: without the prefix of C functions.
+fn short(name: &str) -> &str {
+    name.strip_prefix("rd_kafka_").unwrap_or(name)
 }
 
 impl Drop for TransactionCall {

@@ -107,15 +107,16 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     cgmetadata: *const rd_kafka_consumer_group_metadata_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    if let Err(error) = producing(rk, FUNCTION) {
-        return error;
-    }
     // SAFETY: `cgmetadata` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_send_offsets_to_transaction`).
     let group = unsafe { cgmetadata.as_ref() }.filter(|_| !offsets.is_null());
     let Some(group) = group else {
-        let reason = "cgmetadata and offsets are required: one is NULL";
+        let reason = "cgmetadata and offsets are required parameters";
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
+    };
+    let handle = match producing(rk, FUNCTION) {
+        Ok(handle) => handle,
+        Err(error) => return error,
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_send_offsets_to_transaction`).
@@ -124,8 +125,10 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
         .filter(|entry| entry.offset >= 0)
         .map(|entry| (list_conversion::at(entry), list_conversion::offset(entry)))
         .collect();
-    if offsets.is_empty() {
-        return null_mut();
+    // As in the original, no offsets are no error in any state. Without `transactional.id` the call below is refused.
+    if offsets.is_empty() && handle.config.transactional_id.is_some() {
+        let running = TransactionCall::begin(&handle, FUNCTION);
+        return running.map_or_else(rd_kafka_error_t::into_raw, |_| null_mut());
     }
     call(rk, FUNCTION, timeout_ms, |producer, timeout| {
         producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)

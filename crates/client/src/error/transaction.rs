@@ -42,6 +42,8 @@ pub enum TransactionErrorKind {
         call: &'static str,
         /// The producer's current state, or the event that it waits for.
         state: &'static str,
+        /// The state's name in librdkafka, as in the statistics.
+        name: &'static str,
     },
     /// The call exceeded its time limit.
     #[error("{call}: not done after {waited_ms} ms; last problem: {last}")]

@@ -455,7 +455,7 @@ impl Machine {
                 ("while the transaction is being aborted: abort_transaction again", Recovery::Mend)
             }
         };
-        let kind = TransactionErrorKind::State { call, state };
+        let kind = TransactionErrorKind::State { call, state, name: self.state_name() };
         TransactionError { transactional_id: self.id.clone(), kind, then, outcome_unknown: false }
     }
 
