@@ -1,15 +1,44 @@
 //! Transactional calls in states that do not allow them.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
+use ottla_broker::Broker;
 use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::*;
 use rdkafka::consume::group_metadata::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
 
-use crate::common::{conf, new};
+use crate::common::{conf, new, produce};
+
+/// The codes of records that the function for reports produces.
+type Codes = Mutex<Vec<rd_kafka_resp_err_t>>;
+
+/// Produces one more record, after the first report only.
+unsafe extern "C" fn produce_another(rk: *mut rd_kafka_t, _: *const rd_kafka_message_t, opaque: *mut c_void) {
+    let mut codes = unsafe { &*opaque.cast::<Codes>() }.lock().unwrap();
+    if codes.is_empty() {
+        codes.push(send(rk));
+    }
+}
+
+/// Produces a record and returns its code.
+fn send(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let done = rd_kafka_produce(rkt, 0, 0, null_mut(), 0, null(), 0, null_mut());
+        let code = if done == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { rd_kafka_last_error() };
+        rd_kafka_topic_destroy(rkt);
+        code
+    }
+}
 
 /// The code and the text of an error, which it destroys.
 fn told(error: *mut rd_kafka_error_t) -> (rd_kafka_resp_err_t, String) {
@@ -56,6 +85,40 @@ fn a_transactional_call_in_a_wrong_state_has_the_text_of_the_original() {
         assert_eq!(told(rd_kafka_send_offsets_to_transaction(rk, none, group, 1_000)), refused);
         rd_kafka_topic_partition_list_destroy(none);
         rd_kafka_consumer_group_metadata_destroy(group);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The call waited for the records, which nobody could send, before it looked at the state.
+#[test]
+fn a_commit_in_a_wrong_state_does_not_wait_for_records() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", "127.0.0.1:1")]));
+    produce(rk, c"orders", 0, "unsendable", null_mut());
+    unsafe {
+        let begun = Instant::now();
+        let (code, _) = told(rd_kafka_commit_transaction(rk, 60_000));
+        assert_eq!(code, RD_KAFKA_RESP_ERR__NOT_CONFIGURED);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The transaction took records until all reports were served: a function that answers each report by a record kept it open.
+#[test]
+fn a_function_for_reports_adds_no_record_to_a_transaction_that_is_being_committed() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&[("bootstrap.servers", servers.as_str()), ("transactional.id", "payments")]);
+    let codes = Codes::default();
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, (&raw const codes).cast_mut().cast());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(produce_another));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        assert_eq!(send(rk), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert!(rd_kafka_commit_transaction(rk, 60_000).is_null());
+        assert_eq!(*codes.lock().unwrap(), [RD_KAFKA_RESP_ERR__STATE]);
         rd_kafka_destroy(rk);
     }
 }

@@ -178,7 +178,13 @@ impl Task for EndTransaction {
         let Some(producer) = handle.producer() else { return Step::Return(Returns::Pointer(null_mut())) };
         let flush = match (&mut self.flush, self.ending) {
             (Some(flush), _) => flush,
-            (None, Ending::Commit) => self.flush.insert(Flush::new(handle, Some(self.timeout))),
+            (None, Ending::Commit) => {
+                // As in the original, a wrong state is an error at once, and functions for reports add no records to the transaction.
+                if let Err(error) = producer.close_transaction() {
+                    return self.end(handle, Err(error));
+                }
+                self.flush.insert(Flush::new(handle, Some(self.timeout)))
+            }
             (None, Ending::Abort) => {
                 if let Err(error) = producer.abort_transaction_blocking(self.timeout) {
                     return self.end(handle, Err(error));

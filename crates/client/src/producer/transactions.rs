@@ -109,6 +109,19 @@ impl Producer {
         self.block(timeout, self.send_offsets_to_transaction(offsets, group, timeout))
     }
 
+    /// Closes the transaction to records: the first step of [`commit_transaction`](Self::commit_transaction), which has to follow. The
+    /// call sends no request.
+    ///
+    /// It is for programs that serve delivery reports before they commit: a record that they produce meanwhile is refused, and not
+    /// part of the transaction.
+    ///
+    /// # Errors
+    /// The error of the current state, if there is no transaction that can be committed.
+    pub fn close_transaction(&self) -> Result<(), TransactionError> {
+        self.transactional()?;
+        self.client().produce().transactions.update(Machine::begin_commit)
+    }
+
     /// Flushes and commits. Only `Ok` confirms that the transaction is committed.
     ///
     /// # Errors
