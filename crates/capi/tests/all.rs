@@ -49,5 +49,6 @@ mod share_consumers;
 mod sockets;
 mod transaction_calls;
 mod unassigned;
+mod unreachable;
 mod values;
 mod varargs;

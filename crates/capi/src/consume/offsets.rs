@@ -1,6 +1,7 @@
 //! Offsets: functions that store, commit and query them.
 
 mod commit_queue;
+mod patient_lookup;
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
@@ -27,6 +28,7 @@ use crate::queue::op::{CommitReply, CommitResult, CommittedOffset, Op};
 use crate::queue::op_queue::{OpQueue, timeout_of};
 
 pub use commit_queue::rd_kafka_commit_queue;
+use patient_lookup::wait_on_reachable;
 
 /// The pause before a failed request for committed offsets is repeated.
 const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
@@ -528,11 +530,14 @@ pub(crate) fn watermarks(
     timeout: Duration,
 ) -> Result<Watermarks, Error> {
     let (admin, at) = (client.admin(), at.clone());
-    wait_on(client, timeout, async move {
-        let low = admin.list_offsets(&[(at.clone(), OffsetAt::Earliest)]).await?;
-        let high = admin.list_offsets(&[(at.clone(), OffsetAt::Latest)]).await?;
-        let of = |found: &BTreeMap<TopicPartition, i64>| found.get(&at).copied().unwrap_or(-1);
-        Ok(Watermarks { low: of(&low), high: of(&high) })
+    wait_on_reachable(client, timeout, move || {
+        let (admin, at) = (admin.clone(), at.clone());
+        async move {
+            let low = admin.list_offsets(&[(at.clone(), OffsetAt::Earliest)]).await?;
+            let high = admin.list_offsets(&[(at.clone(), OffsetAt::Latest)]).await?;
+            let of = |found: &BTreeMap<TopicPartition, i64>| found.get(&at).copied().unwrap_or(-1);
+            Ok(Watermarks { low: of(&low), high: of(&high) })
+        }
     })
 }
 
@@ -554,11 +559,12 @@ pub(crate) fn wait_on<T: Send + 'static>(
     })
 }
 
-/// Returns the error code. A missing topic or partition has a local code.
+/// Returns the error code. A missing topic or partition has a local code, and so has the lack of a broker that can be reached.
 fn partition_code(error: &Error) -> rd_kafka_resp_err_t {
-    match code_of(error) {
-        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-        code => code,
+    match (error, code_of(error)) {
+        (Error::Unreachable { .. }, _) => RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN,
+        (_, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        (_, code) => code,
     }
 }
 
@@ -607,15 +613,15 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
-    let wanted: Vec<_> = entries.iter().map(|entry| (list_conversion::at(entry), entry.offset)).collect();
+    let wanted: Vec<_> =
+        entries.iter().map(|entry| (list_conversion::at(entry), OffsetAt::Timestamp(entry.offset))).collect();
     let timeout = timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     let admin = client.admin();
-    let asked = async move {
-        let wanted: Vec<_> =
-            wanted.into_iter().map(|(at, timestamp)| (at, OffsetAt::Timestamp(timestamp))).collect();
-        admin.list_offsets_each(&wanted).await
+    let ask = move || {
+        let (admin, wanted) = (admin.clone(), wanted.clone());
+        async move { admin.list_offsets_each(&wanted).await }
     };
-    let found = match wait_on(client, timeout, asked) {
+    let found = match wait_on_reachable(client, timeout, ask) {
         Ok(found) => found,
         Err(Error::TimedOut { .. }) => return RD_KAFKA_RESP_ERR__TIMED_OUT,
         Err(error) => return partition_code(&error),

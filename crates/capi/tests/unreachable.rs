@@ -1,0 +1,34 @@
+//! Clients whose brokers cannot be reached.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::client::handle::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::partition_list::*;
+
+use crate::common::{conf, list, new};
+
+/// A test of rdkafka-ruby (`watermark_offsets_gvl_spec.rb`) measures that the call lasts until its timeout. It ended at once with
+/// `RD_KAFKA_RESP_ERR__TRANSPORT`, so that programs could not wait for a broker that starts.
+#[test]
+fn a_lookup_of_offsets_waits_for_a_broker_until_its_timeout() {
+    let backoff = [("reconnect.backoff.ms", "100"), ("reconnect.backoff.max.ms", "100")];
+    let broker = [("bootstrap.servers", "127.0.0.1:1"), ("group.id", "billing")];
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[broker, backoff].concat()));
+    let (mut low, mut high) = (0, 0);
+    let topic = c"orders".as_ptr();
+    unsafe {
+        let begun = Instant::now();
+        let code = rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 2_000);
+        assert_eq!(code, RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN);
+        assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+
+        let begun = Instant::now();
+        let times = list(&[(c"orders", 0)]);
+        assert_eq!(rd_kafka_offsets_for_times(rk, times, 2_000), RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN);
+        assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+        rd_kafka_topic_partition_list_destroy(times);
+        rd_kafka_destroy(rk);
+    }
+}
