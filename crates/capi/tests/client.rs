@@ -244,6 +244,28 @@ fn a_client_that_was_made_silent_is_heard_when_its_level_is_raised() {
     }
 }
 
+/// A test of confluent-kafka-python (`test_log.py`) reads `INIT` with the context `msg` or `admin`, and one of rdkafka-ruby
+/// (`librdkafka_consumer_features_spec.rb`) reads the features of the library in its text. Only `generic` enabled the line.
+#[test]
+fn any_context_of_debug_enables_the_line_with_the_features_of_the_library() {
+    for debug in ["msg", "admin", "all"] {
+        let name = format!("init-{debug}");
+        unsafe {
+            let conf = conf(&[("debug", debug), ("client.id", name.as_str())]);
+            rd_kafka_conf_set_log_cb(conf, Some(on_line));
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            let lines = LINES.lock().unwrap();
+            let first = lines.iter().find(|line| line.client.starts_with(&name)).expect("a line");
+            assert_eq!(first.facility, "INIT", "{debug}");
+            let (_, features) = first.text.split_once("initialized (builtin.features ").expect("features");
+            let features: Vec<&str> = features.split(',').take_while(|word| !word.starts_with(' ')).collect();
+            assert!(features.contains(&"gzip") && features.contains(&"sasl_oauthbearer"), "{features:?}");
+            drop(lines);
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
 #[test]
 fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
     let broker = broker(1);

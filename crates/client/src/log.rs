@@ -76,6 +76,13 @@ impl Log {
         }
     }
 
+    /// Logs a debug line of the client as such if any context is enabled.
+    pub(crate) fn debug_in_any(&self, facility: &'static str, text: impl FnOnce() -> String) {
+        if self.on.load(Ordering::Relaxed) != 0 {
+            self.give(DEBUG, facility, Some(Context::Generic), text());
+        }
+    }
+
     /// Logs a line of this severity, if `log_level` permits it.
     pub(crate) fn say(&self, level: u8, facility: &'static str, text: String) {
         if level <= self.level.load(Ordering::Relaxed) {

@@ -227,6 +227,7 @@ impl Handle {
         let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         config.name =
             Some(format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]));
+        config.init_line = Some(crate::client::log_routing::init_line(&config));
         config.done_when_returned = true;
         config.refuse_forbidden_topics = true;
         config.group_habits = GroupHabits::Librdkafka;

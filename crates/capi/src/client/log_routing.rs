@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ottla_client::{Config, LogCallback, LogLine};
+use ottla_client::{Config, Context, LogCallback, LogLine};
 
 use crate::callbacks::call_gate::CallGate;
 use crate::client::handle::Handle;
@@ -213,6 +213,24 @@ impl EarlyLogLines {
             }
         }
     }
+}
+
+/// Returns the text of the first log line of a client with any context of `debug`, as in the original. Programs and tests of bindings read
+/// the features from it.
+pub(crate) fn init_line(config: &Config) -> String {
+    let [major, minor, revision, _] = RD_KAFKA_VERSION.to_be_bytes();
+    let name = config.name.as_deref().unwrap_or_default();
+    let features = config.get("builtin.features").unwrap_or_default();
+    let names = |context: &Context| {
+        config.debug.split(',').map(str::trim).any(|word| word == "all" || word == context.name())
+    };
+    let named = Context::ALL.iter().enumerate().filter(|(_, context)| names(context));
+    let debug = named.fold(0_u32, |bits, (bit, _)| bits | (1 << bit));
+    format!(
+        "librdkafka v{major}.{minor}.{revision} ({RD_KAFKA_VERSION:#x}) {name} initialized (builtin.features {features}, \
+         Ottla {}, debug {debug:#x})",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// Returns `true` if the function is one of this library.

@@ -64,6 +64,9 @@ pub struct Config {
     pub client_id: String,
     /// The client's name in its log lines and statistics; by default its `client.id` and a number.
     pub name: Option<String>,
+    /// The text of the first log line, `INIT`, which any context of `debug` enables then. By default it names the client, and the context
+    /// `generic` enables it.
+    pub init_line: Option<String>,
     /// `acks`. All in-sync replicas by default.
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
@@ -410,6 +413,7 @@ impl Default for Config {
             bootstrap_later: false,
             connect_to_learned_broker: false,
             name: None,
+            init_line: None,
             client_id: "ottla".into(),
             acks: Acks::All,
             enable_idempotence: true,

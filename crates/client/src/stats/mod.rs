@@ -199,9 +199,15 @@ impl Observer {
             warned_of_surplus: AtomicBool::new(false),
             failure: EngineFailure::default(),
         };
-        observer.log.debug(Context::Generic, "INIT", || {
-            format!("client {} begins (Ottla {VERSION}, with the properties of librdkafka)", observer.name)
-        });
+        match &config.init_line {
+            Some(line) => observer.log.debug_in_any("INIT", || line.clone()),
+            None => observer.log.debug(Context::Generic, "INIT", || {
+                format!(
+                    "client {} begins (Ottla {VERSION}, with the properties of librdkafka)",
+                    observer.name
+                )
+            }),
+        }
         if observer.log.is_on(Context::Conf) {
             for (name, value) in config.dump() {
                 observer.log.debug(Context::Conf, "CONF", || format!("{name} = {value}"));
