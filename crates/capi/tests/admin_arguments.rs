@@ -1,11 +1,12 @@
 //! Arguments of the admin interface: those that are refused before a broker is asked, with texts that programs compare, and those
 //! that a broker decides about.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 use ottla_broker::Broker;
 use rdkafka::admin::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 
@@ -139,4 +140,97 @@ fn no_partition_and_repeated_ones_are_sent_to_delete_offsets() {
         }
     }
     assert_eq!(broker.cluster().committed_offset("billing", "orders", 0), None);
+}
+
+/// The text that a function writes to its `errstr`.
+fn errstr(call: impl FnOnce(*mut c_char, usize)) -> String {
+    let mut text = [0; 256];
+    call(text.as_mut_ptr(), text.len());
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned()
+}
+
+/// rdkafka-ruby's tests of its admin client compare the first two; all were our own.
+#[test]
+fn refused_topics_and_partitions_have_the_texts_of_librdkafka() {
+    let orders = c"orders".as_ptr();
+    let refused = |partitions, replication| {
+        errstr(|text, size| unsafe {
+            assert!(rd_kafka_NewTopic_new(orders, partitions, replication, text, size).is_null());
+        })
+    };
+    let partitions = "num_partitions out of expected range 1..100000 or -1 for broker default";
+    assert_eq!(refused(-999, 1), partitions);
+    assert_eq!(refused(3, -2), "replication_factor out of expected range -1..10000");
+    let total = errstr(|text, size| unsafe {
+        assert!(rd_kafka_NewPartitions_new(orders, 0, text, size).is_null());
+    });
+    assert_eq!(total, "new_total_cnt out of expected range 1..100000");
+
+    let assigned = |partitions, replication, index| {
+        errstr(|text, size| unsafe {
+            let topic = rd_kafka_NewTopic_new(orders, partitions, replication, null_mut(), 0);
+            let code =
+                rd_kafka_NewTopic_set_replica_assignment(topic, index, [1].as_mut_ptr(), 1, text, size);
+            assert_eq!(code, RD_KAFKA_RESP_ERR__INVALID_ARG);
+            rd_kafka_NewTopic_destroy(topic);
+        })
+    };
+    for (what, refused) in [
+        ("Specifying a replication factor", assigned(2, 1, 0)),
+        ("Specifying a default partition count", assigned(-1, -1, 0)),
+    ] {
+        assert_eq!(refused, format!("{what} and a replica assignment are mutually exclusive"));
+    }
+    let order = "Partitions must be added in order, starting at 0: expecting";
+    assert_eq!(assigned(2, -1, 1), format!("{order} partition 0, not 1"));
+    let index = errstr(|text, size| unsafe {
+        let grown = rd_kafka_NewPartitions_new(orders, 3, null_mut(), 0);
+        let code = rd_kafka_NewPartitions_set_replica_assignment(grown, 1, [1].as_mut_ptr(), 1, text, size);
+        assert_eq!(code, RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_NewPartitions_destroy(grown);
+    });
+    assert_eq!(index, format!("{order} partition index 0, not 1"));
+}
+
+#[test]
+fn refused_settings_and_credentials_have_the_texts_of_librdkafka() {
+    let admin = Offline::new();
+    unsafe {
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let set = RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET;
+        for (name, operation, value, reason) in [
+            (null(), set, c"1".as_ptr(), "Config name is required"),
+            (c"".as_ptr(), set, c"1".as_ptr(), "Config name mustn't be empty"),
+            (c"a".as_ptr(), set, null(), "Config value is required"),
+            (c"a".as_ptr(), 7, c"1".as_ptr(), "Invalid alter config operation type"),
+        ] {
+            let error = rd_kafka_ConfigResource_add_incremental_config(resource, name, operation, value);
+            assert_eq!(CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap(), reason);
+            rd_kafka_error_destroy(error);
+        }
+        rd_kafka_ConfigResource_destroy(resource);
+
+        let sha256 = RD_KAFKA_SCRAM_MECHANISM_SHA_256;
+        for (user, mechanism, iterations, password, reason) in [
+            (c"", sha256, 4096, 1, "Empty user at index 0"),
+            (c"ann", 0, 4096, 1, "SCRAM mechanism must be specified at index 0"),
+            (c"ann", sha256, 0, 1, "Non-positive iterations at index 0"),
+            (c"ann", sha256, 4096, 0, "Empty password at index 0"),
+        ] {
+            let bytes = b"p".as_ptr();
+            let change = rd_kafka_UserScramCredentialUpsertion_new(
+                user.as_ptr(),
+                mechanism,
+                iterations,
+                bytes,
+                password,
+                bytes,
+                1,
+            );
+            let (rk, queue) = (admin.0.rk, admin.0.queue);
+            rd_kafka_AlterUserScramCredentials(rk, [change].as_mut_ptr(), 1, null(), queue);
+            rd_kafka_UserScramCredentialAlteration_destroy(change);
+            admin.refused(RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT, reason);
+        }
+    }
 }

@@ -242,19 +242,20 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
     // SAFETY: `config` is NULL or a `rd_kafka_ConfigResource_t` of this library, not yet destroyed; `name` and
     // `value` are each NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_add_incremental_config`).
     let (resource, name, value) = unsafe { (config.as_mut(), text(name), text(value)) };
-    let (Some(resource), Some(name)) = (resource, name.filter(|name| !name.is_empty())) else {
-        return invalid("a setting has a name");
+    let (Some(resource), Some(name)) = (resource, name) else {
+        return invalid("Config name is required");
     };
+    if name.is_empty() {
+        return invalid("Config name mustn't be empty");
+    }
     let value = value.map(std::borrow::Cow::into_owned);
     let change = match (op_type, value.clone()) {
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, _) => ConfigChange::Delete,
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET, Some(value)) => ConfigChange::Set(value),
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_APPEND, Some(value)) => ConfigChange::Append(value),
         (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SUBTRACT, Some(value)) => ConfigChange::Subtract(value),
-        (0..RD_KAFKA_ALTER_CONFIG_OP_TYPE__CNT, None) => {
-            return invalid(&format!("{name}: only to delete it needs no value"));
-        }
-        _ => return invalid(&format!("{name}: {op_type} is no way to change a setting")),
+        (0..RD_KAFKA_ALTER_CONFIG_OP_TYPE__CNT, None) => return invalid("Config value is required"),
+        _ => return invalid("Invalid alter config operation type"),
     };
     resource.push(&name, value.as_deref(), change);
     null_mut()

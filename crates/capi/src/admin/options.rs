@@ -292,7 +292,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
         // SAFETY: `consumer_group_states` points to `consumer_group_states_cnt` elements (rdkafka.h,
         // `rd_kafka_AdminOptions_set_match_consumer_group_states`).
         let states = unsafe { numbers(consumer_group_states, consumer_group_states_cnt) };
-        options.filter.states = names(states, GROUP_STATES, 0, "a state of a group")?;
+        options.filter.states = names(states, GROUP_STATES, &STATE_REFUSALS)?;
         Ok(())
     };
     // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
@@ -312,8 +312,11 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
         // SAFETY: `consumer_group_types` points to `consumer_group_types_cnt` elements (rdkafka.h,
         // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
         let types = unsafe { numbers(consumer_group_types, consumer_group_types_cnt) };
-        // An unknown state may be in a listing, but not in a filter.
-        options.filter.kinds = names(types, GROUP_TYPES, 1, "a type of group")?;
+        // An unknown state may be in a filter, but no unknown type.
+        if types.contains(&RD_KAFKA_CONSUMER_GROUP_TYPE_UNKNOWN) {
+            return Err("UNKNOWN type is not allowed".to_owned());
+        }
+        options.filter.kinds = names(types, GROUP_TYPES, &TYPE_REFUSALS)?;
         Ok(())
     };
     // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
@@ -344,19 +347,24 @@ unsafe fn numbers<'a>(pointer: *const c_int, count: usize) -> &'a [c_int] {
     unsafe { std::slice::from_raw_parts(pointer, count) }
 }
 
-fn names(
-    numbers: &[c_int],
-    all: &[&std::ffi::CStr],
-    first: usize,
-    what: &str,
-) -> Result<Vec<String>, String> {
+/// The texts for numbers without a name and for repeated ones, which programs compare.
+struct Refusals {
+    unknown: &'static str,
+    repeated: &'static str,
+}
+
+const STATE_REFUSALS: Refusals =
+    Refusals { unknown: "Invalid group state value", repeated: "Duplicate states not allowed" };
+const TYPE_REFUSALS: Refusals =
+    Refusals { unknown: "Only a valid type is allowed", repeated: "Duplicate types not allowed" };
+
+fn names(numbers: &[c_int], all: &[&std::ffi::CStr], refusals: &Refusals) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = Vec::new();
     for number in numbers {
-        let index = usize::try_from(*number).ok().filter(|index| *index >= first && *index < all.len());
-        let index = index.ok_or_else(|| format!("{number} is not {what} that can be asked for"))?;
-        let name = all[index].to_string_lossy().into_owned();
+        let name = usize::try_from(*number).ok().and_then(|index| all.get(index));
+        let name = name.ok_or(refusals.unknown)?.to_string_lossy().into_owned();
         if names.contains(&name) {
-            return Err(format!("{name}, {what}, is named twice"));
+            return Err(refusals.repeated.to_owned());
         }
         names.push(name);
     }
@@ -397,9 +405,13 @@ mod tests {
 
     #[test]
     fn groups_are_chosen_by_states_and_types_that_there_are() {
-        assert_eq!(names(&[3, 5], GROUP_STATES, 0, "a state"), Ok(vec!["Stable".into(), "Empty".into()]));
-        assert!(names(&[3, 3], GROUP_STATES, 0, "a state").is_err_and(|reason| reason.contains("twice")));
-        assert!(names(&[0], GROUP_TYPES, 1, "a type").is_err());
-        assert!(names(&[-1], GROUP_STATES, 0, "a state").is_err());
+        let states = |numbers| names(numbers, GROUP_STATES, &STATE_REFUSALS);
+        assert_eq!(states(&[3, 5]), Ok(vec!["Stable".into(), "Empty".into()]));
+        assert_eq!(states(&[3, 3]), Err("Duplicate states not allowed".into()));
+        for number in [-1, 99] {
+            assert_eq!(states(&[number]), Err("Invalid group state value".into()));
+            let refused = names(&[number], GROUP_TYPES, &TYPE_REFUSALS);
+            assert_eq!(refused, Err("Only a valid type is allowed".into()));
+        }
     }
 }

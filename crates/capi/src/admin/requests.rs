@@ -298,7 +298,8 @@ array_requests! {
         |(group, answers): (String, _)| groups::altered(&group, answers, &[]);
     rd_kafka_AlterUserScramCredentials(rd_kafka_UserScramCredentialAlteration_t, RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT):
         |changes| {
-            let changes = changes.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>()?;
+            let changes = changes.iter().enumerate().map(|(index, change)| change.change(index));
+            let changes = changes.collect::<Result<Vec<_>, String>>()?;
             if changes.is_empty() {
                 return Err("At least one alteration is required".to_owned());
             }

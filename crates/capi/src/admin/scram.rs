@@ -16,26 +16,18 @@ use crate::ffi::*;
 pub struct rd_kafka_UserScramCredentialAlteration_t(Option<ScramChange>);
 
 impl rd_kafka_UserScramCredentialAlteration_t {
-    pub(super) fn change(&self) -> Result<ScramChange, String> {
+    /// The change at `index` of a request. Programs compare the texts of the refusals.
+    pub(super) fn change(&self, index: usize) -> Result<ScramChange, String> {
         let change = self.0.clone().ok_or("the password is no UTF-8")?;
-        let user = change.user();
-        if user.is_empty() {
-            return Err("a credential needs a user".into());
-        }
-        match &change {
-            ScramChange::Set { password, .. } if password.is_empty() => {
-                return Err(format!("user {user}: the password is empty"));
-            }
-            ScramChange::Set { iterations, .. } if *iterations <= 0 => {
-                return Err(format!("user {user}: {iterations} iterations protect nothing"));
-            }
-            ScramChange::Set { mechanism, .. } | ScramChange::Delete { mechanism, .. } => {
-                if let ScramMechanism::Unknown(number) = mechanism {
-                    return Err(format!("user {user}: {number} is no mechanism"));
-                }
-            }
-        }
-        Ok(change)
+        let (ScramChange::Set { mechanism, .. } | ScramChange::Delete { mechanism, .. }) = &change;
+        let problem = match &change {
+            change if change.user().is_empty() => "Empty user",
+            _ if matches!(mechanism, ScramMechanism::Unknown(_)) => "SCRAM mechanism must be specified",
+            ScramChange::Set { iterations: ..=0, .. } => "Non-positive iterations",
+            ScramChange::Set { password, .. } if password.is_empty() => "Empty password",
+            ScramChange::Set { .. } | ScramChange::Delete { .. } => return Ok(change),
+        };
+        Err(format!("{problem} at index {index}"))
     }
 }
 

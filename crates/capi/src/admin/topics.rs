@@ -76,21 +76,19 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_new(
     }
 }
 
+/// Programs compare the texts of the refusals.
 fn new_topic(topic: Option<&str>, partitions: c_int, replication: c_int) -> Result<NewTopic, String> {
-    let topic = topic.ok_or("topic: a name is needed, not NULL")?;
+    let topic = topic.ok_or("Invalid topic name")?;
     let partitions_max = PARTITIONS_MAX as c_int;
     if !(-1..=partitions_max).contains(&partitions) {
         return Err(format!(
-            "num_partitions: {partitions} is not between 1 and {partitions_max}, nor -1 for the broker's default"
+            "num_partitions out of expected range 1..{partitions_max} or -1 for broker default"
         ));
     }
     let factor =
         i16::try_from(replication).ok().filter(|factor| (-1..=BROKERS_MAX).contains(&(*factor).into()));
-    let factor = factor.ok_or_else(|| {
-        format!(
-            "replication_factor: {replication} is not between 1 and {BROKERS_MAX}, nor -1 for the broker's default"
-        )
-    })?;
+    let factor =
+        factor.ok_or_else(|| format!("replication_factor out of expected range -1..{BROKERS_MAX}"))?;
     let mut topic = NewTopic::new(topic);
     topic.partitions = (partitions >= 0).then_some(partitions);
     topic.replication = (factor >= 0).then_some(factor);
@@ -129,38 +127,42 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let limit = topic.partitions.map_or(PARTITIONS_MAX, |count| count as usize);
-    let assigned = if topic.partitions.is_none() {
-        Err("brokers by name need a num_partitions of the topic's own, not -1".into())
-    } else if topic.replication.is_some() {
-        Err("a replication_factor and brokers by name exclude each other: create the topic with -1".into())
+    let assigned = if topic.replication.is_some() {
+        Err("Specifying a replication factor and a replica assignment are mutually exclusive".into())
+    } else if topic.partitions.is_none() {
+        Err("Specifying a default partition count and a replica assignment are mutually exclusive".into())
     } else {
         // SAFETY: `broker_ids` points to `broker_id_cnt` numbers (rdkafka.h,
         // `rd_kafka_NewTopic_set_replica_assignment`).
-        unsafe { assign(&mut topic.assignments, partition, limit, broker_ids, broker_id_cnt) }
+        unsafe { assign(&mut topic.assignments, (partition, "partition"), limit, broker_ids, broker_id_cnt) }
     };
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h,
     // `rd_kafka_NewTopic_set_replica_assignment`).
     unsafe { answered(assigned, errstr, errstr_size) }
 }
 
+/// Adds the brokers of a partition, for which the original's text has the word `word`.
+///
 /// # Safety
 /// `brokers` has `count` numbers, or is NULL.
 unsafe fn assign(
     assignments: &mut Vec<Vec<i32>>,
-    partition: i32,
+    (partition, word): (i32, &str),
     limit: usize,
     brokers: *const i32,
     count: usize,
 ) -> Result<(), String> {
     let expected = assignments.len();
     if usize::try_from(partition) != Ok(expected) {
-        return Err(format!("partition {partition} comes out of turn: {expected} is next"));
+        return Err(format!(
+            "Partitions must be added in order, starting at 0: expecting {word} {expected}, not {partition}"
+        ));
     }
     if expected >= limit {
         return Err(format!("partition {partition} is one too many: there are {limit}"));
     }
     if count > BROKERS_MAX as usize {
-        return Err(format!("partition {partition}: {count} brokers, and {BROKERS_MAX} is the limit"));
+        return Err(format!("Too many brokers specified (RD_KAFKAP_BROKERS_MAX={BROKERS_MAX})"));
     }
     let brokers = if brokers.is_null() {
         Vec::new()
@@ -204,8 +206,8 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_new(
             let partitions = NewPartitions::new(topic.as_ref(), total);
             return Box::into_raw(Box::new(rd_kafka_NewPartitions_t(partitions)));
         }
-        (None, _) => "topic: a name is needed, not NULL".to_owned(),
-        (Some(_), _) => format!("new_total_cnt: {new_total_cnt} is not between 1 and {PARTITIONS_MAX}"),
+        (None, _) => "Invalid topic name".to_owned(),
+        (Some(_), _) => format!("new_total_cnt out of expected range 1..{PARTITIONS_MAX}"),
     };
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_NewPartitions_new`).
     unsafe { write_errstr(errstr, errstr_size, &reason) };
@@ -231,8 +233,8 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_set_replica_assignment(
     // SAFETY: `broker_ids` points to `broker_id_cnt` numbers; `errstr` is NULL or a buffer of `errstr_size` bytes
     // (rdkafka.h, `rd_kafka_NewPartitions_set_replica_assignment`).
     unsafe {
-        let assigned =
-            assign(&mut partitions.assignments, new_partition_idx, limit, broker_ids, broker_id_cnt);
+        let index = (new_partition_idx, "partition index");
+        let assigned = assign(&mut partitions.assignments, index, limit, broker_ids, broker_id_cnt);
         answered(assigned, errstr, errstr_size)
     }
 }
