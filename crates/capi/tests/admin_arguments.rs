@@ -234,3 +234,21 @@ fn refused_settings_and_credentials_have_the_texts_of_librdkafka() {
         }
     }
 }
+
+/// A test of rdkafka-ruby describes such a broker. Any broker got the request, and refused it with INVALID_REQUEST.
+#[test]
+fn a_broker_resource_whose_name_is_no_id_is_refused() {
+    let admin = Offline::new();
+    let (rk, queue) = (admin.0.rk, admin.0.queue);
+    let reason = "Expected an int32 broker_id for ConfigResource(type=BROKER, name=first)";
+    unsafe {
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_BROKER, c"first".as_ptr());
+        rd_kafka_DescribeConfigs(rk, [resource].as_mut_ptr(), 1, null(), queue);
+        admin.refused(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT, reason);
+        rd_kafka_AlterConfigs(rk, [resource].as_mut_ptr(), 1, null(), queue);
+        admin.refused(RD_KAFKA_EVENT_ALTERCONFIGS_RESULT, reason);
+        rd_kafka_IncrementalAlterConfigs(rk, [resource].as_mut_ptr(), 1, null(), queue);
+        admin.refused(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT, reason);
+        rd_kafka_ConfigResource_destroy(resource);
+    }
+}

@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
 use ottla_client::{
-    Acl, AclFilter, Admin, ConfigChange, ConfigResource, DeleteBefore, Error, NewPartitions, NewTopic,
-    OffsetAndMetadata, ScramChange, TopicPartition,
+    Acl, AclFilter, Admin, ConfigChange, ConfigResource, ConfigResourceType, DeleteBefore, Error,
+    NewPartitions, NewTopic, OffsetAndMetadata, ScramChange, TopicPartition,
 };
 
 use super::layout::texts;
@@ -330,7 +330,20 @@ const DUPLICATE_PARTITIONS: &str = "Duplicate partitions not allowed";
 const NO_RESOURCES: &str = "No config resources specified";
 
 fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
-    distinct(some(resources.collect(), NO_RESOURCES)?, "resource").map(|_| ())
+    let resources = distinct(some(resources.collect(), NO_RESOURCES)?, "resource")?;
+    check_broker_ids(resources.into_iter())
+}
+
+/// The request for a broker goes to that broker, so its name has to be an id. Programs compare the text.
+fn check_broker_ids<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
+    let is_id = |name: &str| name.parse().is_ok_and(|id: i32| id >= 0);
+    let mut brokers = resources.filter(|resource| resource.kind == ConfigResourceType::Broker);
+    match brokers.find(|broker| !is_id(&broker.name)) {
+        Some(ConfigResource { name, .. }) => {
+            Err(format!("Expected an int32 broker_id for ConfigResource(type=BROKER, name={name})"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks the changes of an incremental request: programs compare the texts.
@@ -339,6 +352,7 @@ fn check_changes(resources: &[(ConfigResource, Vec<(String, ConfigChange)>)]) ->
         return Err(NO_RESOURCES.to_owned());
     }
     all_different(resources.iter().map(|(resource, _)| resource), "Duplicate ConfigResource found")?;
+    check_broker_ids(resources.iter().map(|(resource, _)| resource))?;
     resources.iter().try_for_each(|(_, changes)| {
         all_different(changes.iter().map(|(name, _)| name), "Duplicate ConfigEntry found")
     })
