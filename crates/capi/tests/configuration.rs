@@ -400,3 +400,66 @@ fn interceptors_see_what_becomes_of_a_configuration() {
         );
     }
 }
+
+/// Tests of confluent-kafka-dotnet (`InvalidHandle.cs`) and rdkafka-ruby (`config_test.rb`) search the first text, and programs the others:
+/// all were our own.
+#[test]
+fn a_client_that_is_refused_has_the_text_of_librdkafka() {
+    type Properties<'a> = &'a [(&'a CStr, &'a CStr)];
+    let (tls, sasl) = ((c"security.protocol", c"ssl"), (c"security.protocol", c"sasl_plaintext"));
+    let (consumer, producer) = (RD_KAFKA_CONSUMER, RD_KAFKA_PRODUCER);
+    let cases: [(_, Properties<'_>, _); 7] = [
+        (consumer, &[tls, (c"ssl.ca.location", c"/nonsense")], "ssl.ca.location failed: "),
+        (producer, &[sasl, (c"sasl.mechanism", c"PLAIN")], "sasl.username and sasl.password must be set"),
+        (
+            consumer,
+            &[(c"group.id", c"g"), (c"max.poll.interval.ms", c"1000")],
+            "`max.poll.interval.ms`must be >= `session.timeout.ms`",
+        ),
+        (
+            consumer,
+            &[(c"group.protocol", c"consumer"), (c"session.timeout.ms", c"10000")],
+            "`session.timeout.ms` is not supported for `group.protocol=consumer`",
+        ),
+        (
+            producer,
+            &[(c"enable.idempotence", c"true"), (c"acks", c"1")],
+            "`acks` must be set to `all` when `enable.idempotence` is true",
+        ),
+        (
+            producer,
+            &[(c"transactional.id", c"t"), (c"enable.idempotence", c"false")],
+            "`transactional.id` requires `enable.idempotence=true`",
+        ),
+        // It was accepted: a commit could wait longer for a record than the transaction lasts.
+        (
+            producer,
+            &[(c"transactional.id", c"t"), (c"message.timeout.ms", c"70000")],
+            "`message.timeout.ms` must be set <= `transaction.timeout.ms`",
+        ),
+    ];
+    for (kind, properties, text) in cases {
+        let conf = rd_kafka_conf_new();
+        for (name, value) in properties {
+            assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK, "{name:?}");
+        }
+        let mut errstr = [0_u8; 512];
+        // SAFETY: a configuration, and a buffer of that size.
+        let rk = unsafe { rd_kafka_new(kind, conf, errstr.as_mut_ptr().cast(), errstr.len()) };
+        assert!(rk.is_null(), "{text}");
+        let refusal = CStr::from_bytes_until_nul(&errstr).expect("always ended").to_str().expect("UTF-8");
+        assert!(refusal.starts_with(text), "{refusal}");
+        // SAFETY: the application keeps the configuration of a client that was refused.
+        unsafe { rd_kafka_conf_destroy(conf) };
+    }
+    let conf = rd_kafka_conf_new();
+    for (name, value) in [(c"transactional.id", c"t"), (c"message.timeout.ms", c"0")] {
+        assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK);
+    }
+    // SAFETY: a configuration that the client takes, and no buffer.
+    unsafe {
+        let unlimited = rd_kafka_new(producer, conf, null_mut(), 0);
+        assert!(!unlimited.is_null());
+        rd_kafka_destroy(unlimited);
+    }
+}

@@ -557,7 +557,7 @@ pub unsafe extern "C" fn rd_kafka_new(
             // The application keeps the configuration.
             taken.give_back(conf);
             match &error {
-                Error::Config(text) => refused(text),
+                Error::Config(text) => refused(&crate::client::creation_checks::refusal(text)),
                 other => refused(&other.to_string()),
             }
         }

@@ -3,6 +3,7 @@
 pub(crate) mod cert_verify;
 pub mod client_interceptors;
 pub mod control;
+pub(crate) mod creation_checks;
 pub mod destroy;
 pub mod handle;
 pub mod list_groups;

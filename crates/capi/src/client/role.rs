@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use ottla_client::{Config, Error};
 
+use crate::client::creation_checks::contradiction;
 use crate::conf::rd_kafka_conf_t;
 use crate::ffi::*;
 
@@ -37,12 +38,14 @@ impl Role {
 
     /// Applies and checks the properties that depend on the kind of client.
     pub(super) fn apply(self, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
+        if let Some(text) = contradiction(self, conf.mock_brokers() > 0, config) {
+            return Err(Error::Config(text.to_owned()));
+        }
         match self {
             Self::Producer => {
                 let is_lifo = conf.get("queuing.strategy").as_deref() == Some("lifo");
                 if config.enable_idempotence && is_lifo {
-                    let reason =
-                        "queuing.strategy=`lifo`: enable.idempotence keeps records in order; use `fifo`";
+                    let reason = "`queuing.strategy` must be set to `fifo` when `enable.idempotence` is true";
                     return Err(Error::Config(reason.into()));
                 }
                 Ok(())

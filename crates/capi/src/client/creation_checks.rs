@@ -1,0 +1,135 @@
+//! Contradictions of properties that the original finds when it creates a client, with its texts: programs and tests of bindings compare
+//! them. The client finds further ones.
+
+use std::borrow::Cow;
+
+use ottla_client::{Acks, Config, GroupProtocol};
+
+use crate::client::role::Role;
+
+/// The properties contradict each other if the function returns `true`.
+type Check = (fn(&Config) -> bool, &'static str);
+
+/// Bytes of a fetch response in addition to its records.
+const RESPONSE_OVERHEAD_BYTES: usize = 512;
+
+const OF_ALL: &[Check] = &[(
+    |config| {
+        config.is_set("reconnect.backoff.max.ms") && config.reconnect_backoff_max < config.reconnect_backoff
+    },
+    "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
+)];
+
+const OF_PRODUCERS: &[Check] = &[
+    (
+        |config| config.transactional_id.is_some() && !is_idempotent(config),
+        "`transactional.id` requires `enable.idempotence=true`",
+    ),
+    (
+        |config| {
+            config.transactional_id.is_some()
+                && config.is_set("message.timeout.ms")
+                // 0 is no limit.
+                && config.get("message.timeout.ms").is_ok_and(|ms| ms != "0")
+                && config.delivery_timeout > config.transaction_timeout
+        },
+        "`message.timeout.ms` must be set <= `transaction.timeout.ms`",
+    ),
+    (
+        |config| is_idempotent(config) && config.is_set("acks") && config.acks != Acks::All,
+        "`acks` must be set to `all` when `enable.idempotence` is true",
+    ),
+    (
+        |config| {
+            is_idempotent(config)
+                && config.is_set("max.in.flight")
+                && config.max_in_flight_requests_per_connection > 5
+        },
+        "`max.in.flight` must be set <= 5 when `enable.idempotence` is true",
+    ),
+    (
+        |config| is_idempotent(config) && config.retries == 0,
+        "`retries` must be set >= 1 when `enable.idempotence` is true",
+    ),
+    (
+        |config| config.enable_gapless_guarantee && !is_idempotent(config),
+        "`enable.gapless.guarantee` requires `enable.idempotence` to be enabled",
+    ),
+    (
+        |config| config.linger.is_some_and(|linger| config.delivery_timeout <= linger),
+        "`message.timeout.ms` must be greater than `linger.ms`",
+    ),
+];
+
+const OF_CONSUMERS: &[Check] = &[
+    (
+        |config| {
+            config.is_set("receive.message.max.bytes")
+                && config.receive_message_max_bytes
+                    < config.fetch_max_bytes.saturating_add(RESPONSE_OVERHEAD_BYTES)
+        },
+        "`receive.message.max.bytes` must be >= `fetch.max.bytes` + 512",
+    ),
+    (
+        |config| {
+            config.group_protocol == GroupProtocol::Classic
+                && config.max_poll_interval < config.session_timeout
+        },
+        // As the original writes it.
+        "`max.poll.interval.ms`must be >= `session.timeout.ms`",
+    ),
+    (
+        |config| has_of_brokers(config, "session.timeout.ms"),
+        "`session.timeout.ms` is not supported for `group.protocol=consumer` or share consumer. It is defined broker side",
+    ),
+    (
+        |config| has_of_brokers(config, "heartbeat.interval.ms"),
+        "`heartbeat.interval.ms` is not supported for `group.protocol=consumer` or share consumer. It is defined broker side",
+    ),
+    (
+        |config| has_of_brokers(config, "partition.assignment.strategy"),
+        "`partition.assignment.strategy` is not supported for `group.protocol=consumer`. Use `group.remote.assignor` instead",
+    ),
+];
+
+/// Returns the text of the first contradiction. A mock cluster, which `has_mock` announces, needs no credentials.
+pub(super) fn contradiction(role: Role, has_mock: bool, config: &Config) -> Option<&'static str> {
+    if lacks_credentials(config) && !has_mock {
+        return Some("sasl.username and sasl.password must be set");
+    }
+    let own = match role {
+        Role::Producer => OF_PRODUCERS,
+        Role::Consumer => OF_CONSUMERS,
+        // It has checks of its own.
+        Role::ShareConsumer => &[],
+    };
+    OF_ALL.iter().chain(own).find(|(contradicts, _)| contradicts(config)).map(|(_, text)| *text)
+}
+
+/// Returns the text of a refusal by the client. The original's names a property of TLS that cannot be used as failed.
+pub(super) fn refusal(text: &str) -> Cow<'_, str> {
+    let is_property = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
+    match text.split_once(": ") {
+        Some((name, reason)) if name.starts_with("ssl.") && is_property(name) => {
+            format!("{name} failed: {reason}").into()
+        }
+        _ => text.into(),
+    }
+}
+
+fn lacks_credentials(config: &Config) -> bool {
+    let sasl = &config.security.sasl;
+    config.security.protocol.is_sasl()
+        && sasl.mechanism.unwrap_or_default().has_password()
+        && (sasl.username.as_ref().is_none_or(String::is_empty) || sasl.password.is_none())
+}
+
+/// Transactions enable idempotence.
+fn is_idempotent(config: &Config) -> bool {
+    config.enable_idempotence || config.transactional_id.is_some() && !config.is_set("enable.idempotence")
+}
+
+/// Returns `true` if a property is set that the broker decides about in the group's protocol.
+fn has_of_brokers(config: &Config, property: &str) -> bool {
+    config.group_protocol == GroupProtocol::Consumer && config.is_set(property)
+}
