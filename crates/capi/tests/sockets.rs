@@ -21,6 +21,7 @@ use rdkafka::conf::*;
 use rdkafka::ffi::*;
 use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
+use rdkafka::queue::poll::*;
 
 /// The calls of the callbacks, as text; it is their opaque.
 type Seen = Mutex<Vec<String>>;
@@ -50,6 +51,21 @@ unsafe extern "C" fn resolve(
     note(opaque, format!("resolve {} {}", name.to_str().unwrap(), port.to_str().unwrap()));
     let node = if name == c"broker.behind.proxy" { c"127.0.0.1".as_ptr() } else { node };
     unsafe { libc::getaddrinfo(node, service, hints, res) }
+}
+
+/// Knows no name.
+unsafe extern "C" fn resolve_nothing(
+    node: *const c_char,
+    _: *const c_char,
+    _: *const libc::addrinfo,
+    _: *mut *mut libc::addrinfo,
+    _: *mut c_void,
+) -> c_int {
+    if node.is_null() { 0 } else { libc::EAI_NONAME }
+}
+
+unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, _: *const c_char, opaque: *mut c_void) {
+    note(opaque, format!("error {err};"));
 }
 
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int, opaque: *mut c_void) -> c_int {
@@ -154,4 +170,20 @@ fn a_client_connects_to_a_broker_that_metadata_names() {
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }
+}
+
+/// `RD_KAFKA_RESP_ERR__RESOLVE` was in the table of errors only: a wrong name looked like a broker that is down.
+#[test]
+fn a_host_without_an_address_is_an_error_of_its_own() {
+    let seen = Seen::default();
+    let rk = producer("broker.nowhere:9092", &seen, |conf| unsafe {
+        rd_kafka_conf_set_resolve_cb(conf, Some(resolve_nothing));
+        rd_kafka_conf_set_error_cb(conf, Some(on_error));
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while count(&seen, &format!("error {RD_KAFKA_RESP_ERR__RESOLVE};")) == 0 {
+        assert!(Instant::now() < deadline, "{seen:?}");
+        unsafe { rd_kafka_poll(rk, 100) };
+    }
+    unsafe { rd_kafka_destroy(rk) };
 }

@@ -82,7 +82,7 @@ pub use consumer::{
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;
-pub use error::{Error, InvalidRecords, Persisted, ProduceError, ProduceErrorKind};
+pub use error::{Error, HostLookupFailure, InvalidRecords, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
 pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 #[cfg(feature = "connector")]

@@ -80,7 +80,7 @@ impl Client {
                 loop {
                     match cluster.describe_with_address(names.as_deref(), creates).await {
                         // The connection broke, or the broker was silent: another one, or this one after it returns, can respond.
-                        Err(Error::Transport { .. } | Error::TimedOut { .. }) => {
+                        Err(Error::Transport { .. } | Error::UnknownHost { .. } | Error::TimedOut { .. }) => {
                             tokio::time::sleep(cluster.config.retry_backoff).await;
                         }
                         answer => return answer,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ottla_client::{AddressFamily, Config, Connecting, Connector, Io, NetSettings};
+use ottla_client::{AddressFamily, Config, Connecting, Connector, HostLookupFailure, Io, NetSettings};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -67,8 +67,7 @@ impl ApplicationSockets {
         let mut addresses = waiting(call, move || way.addresses(&name, port)).await?;
         if addresses.is_empty() {
             let family = self.way.net.address_family;
-            let text = format!("`{host}` has no address of broker.address.family {family:?}");
-            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
+            return Err(unknown(format!("`{host}` has no address of broker.address.family {family:?}")));
         }
         let first = self.attempts.fetch_add(1, Ordering::Relaxed) % addresses.len();
         addresses.rotate_left(first);
@@ -94,6 +93,11 @@ impl ApplicationSockets {
         stream.shown = if self.way.shows_sockets { ShownSocket::of(stream.inner()) } else { None };
         Ok(stream)
     }
+}
+
+/// The failure of a lookup of addresses.
+fn unknown(text: String) -> io::Error {
+    io::Error::other(HostLookupFailure(text))
 }
 
 /// The application's functions may block, for example on a proxy. They must not run in the thread for all brokers.
@@ -158,7 +162,12 @@ impl Way {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let mut addresses = match self.callbacks.resolve {
             Some(_) => self.resolved(host, port)?,
-            None => (host, port).to_socket_addrs()?.collect(),
+            None => {
+                let found = (host, port).to_socket_addrs();
+                found
+                    .map_err(|error| unknown(format!("Failed to resolve '{host}:{port}': {error}")))?
+                    .collect()
+            }
         };
         addresses.retain(|address| match self.net.address_family {
             AddressFamily::Any => true,
@@ -194,7 +203,7 @@ impl Way {
         if code != 0 {
             // SAFETY: texts of the C library's own.
             let why = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("resolve_cb: `{host}`: {why}")));
+            return Err(unknown(format!("resolve_cb: Failed to resolve '{host}:{port}': {why}")));
         }
         let mut addresses = Vec::new();
         let mut next: *const libc::addrinfo = found;

@@ -16,6 +16,7 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
     match error {
         Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
         Error::Unreachable { .. } | Error::Transport { .. } => RD_KAFKA_RESP_ERR__TRANSPORT,
+        Error::UnknownHost { .. } => RD_KAFKA_RESP_ERR__RESOLVE,
         Error::Tls { .. } => RD_KAFKA_RESP_ERR__SSL,
         Error::Authentication { .. } => RD_KAFKA_RESP_ERR__AUTHENTICATION,
         Error::Broker { code, .. } | Error::Refused { code, .. } => of_protocol(*code),
@@ -253,6 +254,7 @@ mod tests {
             Error::Config(text()),
             Error::Unreachable { brokers: text(), waited_ms: 1, reason: text() },
             Error::Transport { address: text(), reason: "r".into() },
+            Error::UnknownHost { address: text(), reason: "r".into() },
             Error::Tls { address: text(), reason: "r".into() },
             Error::Authentication { address: text(), reason: "r".into() },
             Error::Unsupported { address: text(), reason: text() },

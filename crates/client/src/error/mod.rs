@@ -36,6 +36,14 @@ pub enum Error {
         /// The cause.
         reason: Arc<str>,
     },
+    /// The name of a host has no address, or could not be looked up.
+    #[error("connection to {address}: {reason}")]
+    UnknownHost {
+        /// The peer.
+        address: String,
+        /// The cause.
+        reason: Arc<str>,
+    },
     /// The TLS handshake failed, because of the peer's certificate, ours, or the protocol. The client retries with
     /// backoff; the error remains until the configuration changes.
     #[error("TLS with {address}: {reason}")]
@@ -202,6 +210,12 @@ pub enum Error {
     Closed,
 }
 
+/// The description of a failed lookup of a host's addresses, inside the `io::Error` of a [`Connector`](crate::Connector). The client
+/// reports [`Error::UnknownHost`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct HostLookupFailure(pub String);
+
 /// The description of a TLS error, inside the `io::Error` of a connector.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -333,7 +347,10 @@ impl Error {
     /// Returns `true` if the same call may succeed later without any change.
     pub fn is_retriable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Transport { .. }
+            | Self::UnknownHost { .. }
+            | Self::TimedOut { .. } => true,
             Self::Broker { code, .. } | Self::Refused { code, .. } => code.is_retriable(),
             Self::Produce(error) => error.is_retriable(),
             Self::Transaction(error) => error.is_retriable(),
@@ -371,6 +388,7 @@ impl Error {
         let (address, reason) = (address.to_owned(), error.to_string().into());
         match error.get_ref() {
             Some(inner) if inner.is::<TlsFailure>() => Self::Tls { address, reason },
+            Some(inner) if inner.is::<HostLookupFailure>() => Self::UnknownHost { address, reason },
             _ => Self::Transport { address, reason },
         }
     }

@@ -12,6 +12,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 use crate::config::Config;
 use crate::config::net_settings::{AddressFamily, NetSettings};
+use crate::error::HostLookupFailure;
 
 /// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -56,7 +57,10 @@ impl TcpConnector {
     }
 
     async fn stream(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let resolved: Vec<_> = lookup_host((host, port)).await?.collect();
+        let unknown = |error: io::Error| {
+            io::Error::other(HostLookupFailure(format!("Failed to resolve '{host}:{port}': {error}")))
+        };
+        let resolved: Vec<_> = lookup_host((host, port)).await.map_err(unknown)?.collect();
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
             let attempts = attempts.entry(host.to_owned()).or_default();
@@ -68,7 +72,7 @@ impl TcpConnector {
         connected.unwrap_or_else(|| {
             let family = self.net.address_family;
             let text = format!("`{host}` has no address of broker.address.family {family:?}");
-            Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text))
+            Err(io::Error::other(HostLookupFailure(text)))
         })
     }
 
@@ -141,6 +145,7 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn each_attempt_begins_with_the_next_address_of_the_family() {
@@ -154,6 +159,14 @@ mod tests {
         assert_eq!(begun, [Some(all[0]), Some(all[2]), Some(all[0])]);
         assert_eq!(in_turn(&all, AddressFamily::V6, 7), [all[1]]);
         assert_eq!(in_turn(&all[..1], AddressFamily::V6, 0), []);
+    }
+
+    #[tokio::test]
+    async fn a_host_without_an_address_is_unknown_and_not_a_broken_connection() {
+        // No name is that long.
+        let failed = TcpConnector::default().stream(&"x".repeat(300), 1).await.expect_err("no such host");
+        let error = Error::transport("x:1", &failed);
+        assert!(matches!(error, Error::UnknownHost { .. }) && error.is_retriable(), "{error}");
     }
 
     /// A host whose first address was of a family without sockets could not be reached at all.

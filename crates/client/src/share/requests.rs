@@ -124,7 +124,8 @@ pub(super) async fn while_listed<T>(
 
 /// The error of a request: the end of its time is another one than the loss of the connection.
 fn timed_out(error: Error, request: &str, node: i32, sent_at: Instant, timeout: Duration) -> Error {
-    if matches!(error, Error::Transport { .. }) && sent_at.elapsed() >= timeout {
+    let is_lost = matches!(error, Error::Transport { .. } | Error::UnknownHost { .. });
+    if is_lost && sent_at.elapsed() >= timeout {
         let what = format!("{request} at node {node}");
         return Error::TimedOut { what, waited_ms: timeout.as_millis() };
     }

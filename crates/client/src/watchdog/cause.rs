@@ -62,7 +62,9 @@ impl StallReason {
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error {
             Error::Broker { code, .. } | Error::Refused { code, .. } => cause_of(*code),
-            Error::Unreachable { .. } | Error::Transport { .. } => Cause::NoConnection,
+            Error::Unreachable { .. } | Error::Transport { .. } | Error::UnknownHost { .. } => {
+                Cause::NoConnection
+            }
             Error::TimedOut { .. } => Cause::NoAnswer,
             Error::Tls { .. } | Error::Authentication { .. } => Cause::Unauthorized,
             Error::OffsetOutOfRange { .. } | Error::NoStartOffset { .. } | Error::LogTruncated { .. } => {
