@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use ottla_client::{
-    AlterOptions, Client, Config, ConfigChange, ConfigResource, Record, ShareConsumer, ShareGroupOffset,
-    Timeouts,
+    AcknowledgeType, AlterOptions, Client, Config, ConfigChange, ConfigResource, Record, ShareConsumer,
+    ShareGroupOffset, Timeouts,
 };
 use ottla_parallel::{Builder, Error, Failure, GiveUp, Mode, Order, Processor, Retry, ShareMetrics};
 
@@ -315,6 +315,41 @@ fn a_processor_that_stops_for_a_record_releases_it() {
     let ended = processor.join();
     assert!(matches!(ended, Err(Error::Record { offset: 0, attempts: 1, .. })), "{ended:?}");
     assert_eq!(deliveries(&broker, 1), [2]);
+}
+
+/// Adjacent records were taken for one batch, which does not exist. None was handled, and their locks were renewed without end.
+#[test]
+fn records_that_come_again_are_handled_together_with_new_ones() {
+    let broker = broker(1, &[]);
+    produce(broker.bootstrap_servers(), "orders", 0, 10);
+    let mut config = member(&broker);
+    config.set("share.acknowledgement.mode", "explicit").expect("a property");
+    let mut consumer = ShareConsumer::new(config).expect("a member");
+    consumer.subscribe_blocking(&["orders"], PATIENCE).expect("subscribed");
+    let mut released = 0;
+    await_that("another member has records", || {
+        let batch = consumer.poll_blocking(Duration::from_millis(50)).expect("polled");
+        released = batch.map_or(0, |batch| batch.len());
+        released > 0
+    });
+    consumer.acknowledge_rest(AcknowledgeType::Release).expect("acknowledged");
+    consumer.commit_blocking(PATIENCE).expect("committed").into_values().for_each(|it| it.expect("released"));
+    consumer.close_blocking(PATIENCE).expect("closed");
+    produce_from(broker.bootstrap_servers(), "orders", 0, 10, 10);
+    let counts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let counted = counts.clone();
+    let processor = builder(&broker, Mode::MultiAsync)
+        .start_each(move |message| {
+            counted.lock().expect("no panic").push((message.offset(), message.delivery_count()));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all accepted", || share(&processor).accepted == 20);
+    stop(processor);
+    let mut counts = counts.lock().expect("no panic").clone();
+    counts.sort_unstable();
+    let expected = |offset: i64| (offset, Some(if offset < released as i64 { 2_i16 } else { 1 }));
+    assert_eq!(counts, (0..20).map(expected).collect::<Vec<_>>());
 }
 
 #[test]

@@ -185,9 +185,10 @@ impl ShareDispatcher {
         let mut delivered = Delivered::default();
         for (offsets, _) in batch.ranges() {
             partition.held.deliver(offsets, now, &mut delivered);
-        }
-        for records in delivered.new.into_iter().filter_map(|offsets| batch.records_at(offsets)) {
-            partition.work.receive(Fetched::Records(records));
+            // One range at a time: those of neighbours are joined, and records with different delivery counts are no batch.
+            for records in delivered.new.drain(..).filter_map(|offsets| batch.records_at(offsets)) {
+                partition.work.receive(Fetched::Records(records));
+            }
         }
         for (offset, outcome) in delivered.done {
             self.acknowledge(at, offset..=offset, outcome);
