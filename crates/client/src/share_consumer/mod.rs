@@ -357,6 +357,16 @@ impl ShareConsumer {
         self.take_from(|queue| queue.take_arrived(leader))
     }
 
+    /// Returns records that have arrived, of any leader. Unlike [`take_ready`](Self::take_ready), the engine does not fetch for it.
+    /// A poll that lasts and does not fetch calls this, so that records and renewals do not wait behind those of another leader.
+    ///
+    /// # Errors
+    /// Errors of the group and of partitions, as from [`poll`](Self::poll).
+    pub fn take_arrived(&mut self) -> Result<Option<ShareBatch>, Error> {
+        self.links.polls.pass();
+        self.take_from(|queue| queue.take_arrived(None))
+    }
+
     /// Ends a poll that has begun: the engine begins no further fetch that waits for records.
     pub fn end_poll(&self) {
         self.links.queue.stop_waiting();

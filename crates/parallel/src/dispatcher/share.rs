@@ -130,7 +130,8 @@ impl ShareDispatcher {
     fn poll(&mut self, now: Instant) -> Result<(), Error> {
         loop {
             self.polls = self.wants_records(now);
-            let taken = if self.polls { self.consumer.take_ready() } else { self.consumer.take_more() };
+            // Those of any leader: their locks are renewed from now on. Records in the consumer's queue would lose theirs.
+            let taken = if self.polls { self.consumer.take_ready() } else { self.consumer.take_arrived() };
             self.has_unsent &= !self.polls;
             match taken {
                 Ok(Some(batch)) => self.receive(&batch, now),
@@ -430,7 +431,7 @@ impl ShareDispatcher {
             let now = Instant::now();
             self.read_results();
             // Renewed records, and those that arrive late.
-            while let Ok(Some(batch)) = self.consumer.take_more() {
+            while let Ok(Some(batch)) = self.consumer.take_arrived() {
                 self.receive(&batch, now);
             }
             self.acknowledge_done(now, true);

@@ -1,0 +1,108 @@
+//! Processors on virtual time: locks and deadlines of minutes take no real time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ottla_broker::Broker;
+use ottla_client::{AlterOptions, Client, Config, ConfigChange, ConfigResource, OffsetReset, Record};
+use ottla_parallel::{Builder, Error, Failure, LocalStop, Message, Mode, Processor};
+use ottla_testkit::{VirtualBroker, VirtualClient, VirtualTime, run};
+use tokio::task::JoinHandle;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A processor that runs as a task of the test.
+struct LocalProcessor {
+    stop: LocalStop,
+    running: JoinHandle<Result<(), Error>>,
+    /// Its client, which ends when this is dropped.
+    _client: VirtualClient,
+}
+
+fn start<H>(time: &VirtualTime, builder: Builder, handler: H) -> LocalProcessor
+where
+    H: AsyncFnMut(&Message<'_>) -> Result<(), Failure> + Clone + 'static,
+{
+    let mut client = None;
+    let started = builder.local_each_async(
+        1,
+        &mut |config| {
+            let connected = time.client(config)?;
+            let shared = Client::clone(&connected);
+            client = Some(connected);
+            Ok(shared)
+        },
+        handler,
+    );
+    let (stop, running) = started.expect("sound settings");
+    let running = tokio::task::spawn_local(running);
+    LocalProcessor { stop, running, _client: client.expect("connected") }
+}
+
+impl LocalProcessor {
+    async fn stop(self) {
+        self.stop.stop();
+        self.running.await.expect("no panic").expect("stopped");
+    }
+}
+
+fn member(broker: &VirtualBroker) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.group_id = Some("workers".into());
+    config.auto_offset_reset = OffsetReset::Earliest;
+    config
+}
+
+/// Writes so many records to each of two partitions.
+async fn produce(client: &VirtualClient, each: usize) {
+    for _ in 0..each {
+        for partition in 0..2 {
+            let record = Record::to("orders").partition(partition).value("paid");
+            let delivery = client.producer().enqueue(record).await.expect("a queue with room");
+            delivery.await.expect("a broker that works");
+        }
+    }
+}
+
+/// A handled record of a share group: partition, offset and delivery count.
+type Delivered = (i32, i64, Option<i16>);
+
+/// The records of the second leader waited in the consumer for idle workers, lost their locks there, and came again, each time with a
+/// higher delivery count. The renewals of the first leader's records waited behind them.
+#[test]
+fn records_of_all_leaders_keep_their_locks_until_a_worker_is_idle() {
+    run(3, async |time| {
+        let builder = Broker::builder().nodes(2).topic("orders", 2);
+        let broker = time.start_broker(builder).await.expect("a new broker");
+        assert!(broker.cluster().set_leader("orders", 0, 1) && broker.cluster().set_leader("orders", 1, 2));
+        let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
+        let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
+        let changes = [(ConfigResource::group("workers"), vec![earliest])];
+        let altered = client.admin().incremental_alter_configs(&changes, AlterOptions::default()).await;
+        altered.expect("an answer").into_iter().for_each(|(_, result)| result.expect("altered"));
+        produce(&client, 20).await;
+
+        let handled: Rc<RefCell<Vec<Delivered>>> = Rc::default();
+        let noted = handled.clone();
+        let builder =
+            Processor::builder(member(&broker), Mode::MultiAsync).topics(["orders"]).workers(2).share_group();
+        let processor = start(&time, builder, async move |message: &Message<'_>| {
+            let record = (message.partition(), message.offset(), message.delivery_count());
+            noted.borrow_mut().push(record);
+            // Four locks.
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            Ok(())
+        });
+        while handled.borrow().len() < 40 {
+            assert!(time.elapsed() < HOUR, "{} records are handled", handled.borrow().len());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        processor.stop().await;
+        let mut handled = handled.borrow().clone();
+        handled.sort_unstable();
+        let of = |partition| (0..20).map(move |offset| (partition, offset, Some(1)));
+        assert_eq!(handled, of(0).chain(of(1)).collect::<Vec<Delivered>>());
+        broker.stop().await;
+    });
+}
