@@ -126,6 +126,12 @@ struct TakenRecords {
 impl TakenRecords {
     /// Takes undecodable records: their first offset is in flight, and the others count as without records.
     fn take_corrupt(&mut self, corrupt: CorruptBatch) {
+        if corrupt.first_offset() >= corrupt.next_offset() {
+            // A damaged offset: the records before them have all offsets of their batch, and the next offset is that of another one.
+            let (at, next, error) = (corrupt.at(), corrupt.next_offset(), corrupt.error());
+            tracing::warn!(%at, next, %error, "undecodable records without offsets are left out");
+            return;
+        }
         self.offsets.push((Offsets::Each(vec![corrupt.first_offset()]), Self::size_of(&corrupt)));
         self.pass = self.pass.max(corrupt.next_offset());
         self.corrupt.push(corrupt);

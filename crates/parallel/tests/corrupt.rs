@@ -101,20 +101,33 @@ fn an_undecodable_batch_is_skipped_or_stops_the_processor() {
 /// A record's value, preceded by its length: 8, in zigzag encoding.
 const PRECIOUS: &[u8] = b"\x10precious";
 
-/// Proxies connections to the broker and makes that length negative in every response.
-fn damaging(listener: TcpListener, broker: SocketAddr) {
+/// A change of the bytes around that value, whose position it gets.
+type Damage = fn(&mut [u8], usize);
+
+/// Makes the value's length negative.
+fn negative_length(bytes: &mut [u8], at: usize) {
+    bytes[at] ^= 1;
+}
+
+/// Turns the offset 18 of the record into 19. A key of one byte, its length and the value's are behind the offset.
+fn next_offset(bytes: &mut [u8], at: usize) {
+    bytes[at - 3] ^= 2;
+}
+
+/// Proxies connections to the broker and damages the record in every response.
+fn damaging(listener: TcpListener, broker: SocketAddr, damage: Damage) {
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let Ok(server) = TcpStream::connect(broker) else { return };
             let (mut from, mut to) =
                 (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-            std::thread::spawn(move || carry_damaged(server, client));
+            std::thread::spawn(move || carry_damaged(server, client, damage));
         }
     });
 }
 
-fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
+fn carry_damaged(mut from: TcpStream, mut to: TcpStream, damage: Damage) {
     let (mut buffer, mut held) = (vec![0; 1 << 16], Vec::new());
     while let Ok(count) = from.read(&mut buffer) {
         if count == 0 {
@@ -128,7 +141,7 @@ fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
             }
             let mut frame: Vec<u8> = held.drain(..size).collect();
             if let Some(at) = frame.windows(PRECIOUS.len()).position(|window| window == PRECIOUS) {
-                frame[at] ^= 1;
+                damage(&mut frame, at);
             }
             if to.write_all(&frame).is_err() {
                 return;
@@ -139,16 +152,21 @@ fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
 
 /// A broker with two batches, of 20 and of 10 records; record 10 arrives damaged.
 fn with_a_damaged_record() -> BrokerThread {
+    with_damage(10, negative_length)
+}
+
+/// The same with another damaged record.
+fn with_damage(damaged: usize, damage: Damage) -> BrokerThread {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let advertised = listener.local_addr().expect("an address").to_string();
     let broker = Broker::builder().memory().topic("orders", 1).advertise(advertised).spawn();
     let broker = broker.expect("a broker in memory");
-    damaging(listener, broker.addresses()[0]);
+    damaging(listener, broker.addresses()[0], damage);
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("linger.ms", "100").expect("a property");
     let producer = Producer::new(config).expect("a producer");
     for number in 0..30 {
-        let value = if number == 10 { "precious".to_owned() } else { number.to_string() };
+        let value = if number == damaged { "precious".to_owned() } else { number.to_string() };
         let record = Record::to("orders").key("k").value(&value);
         let _unawaited = producer.enqueue_blocking(record).expect("taken");
         if number % 20 == 19 {
@@ -185,6 +203,35 @@ fn a_damaged_record_is_given_up_if_the_handler_fails_before_it_reads_the_batch()
     processor.join().expect("stopped");
     let letters = read_all(config, "dead", 1);
     assert!(!letters.is_empty(), "the rest of the damaged batch");
+}
+
+/// The next batch began at the offset of the damaged one's rest, and the processor panicked, as did each next owner of the partition.
+#[test]
+fn a_record_with_the_offset_of_the_last_one_of_its_batch_does_not_end_the_processor() {
+    for order in [Order::None, Order::Key] {
+        let broker = with_damage(18, next_offset);
+        let mut config = member(broker.bootstrap_servers(), "workers");
+        config.set("check.crcs", "false").expect("a property");
+        let handled = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = handled.clone();
+        let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+            .topics(["orders"])
+            .order(order)
+            .start_each(move |_| {
+                counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("the next batch is handled", || {
+            assert!(!processor.is_stopped(), "{order:?}: {:?}", processor.outcome());
+            processor.metrics().partitions.iter().any(|it| it.finished == Some(30))
+        });
+        // The last record of the damaged batch has no offset.
+        assert_eq!(handled.load(std::sync::atomic::Ordering::SeqCst), 29, "{order:?}");
+        processor.stop();
+        processor.join().expect("stopped");
+        assert_eq!(committed(config, "orders", 1), 30, "{order:?}");
+    }
 }
 
 #[test]
