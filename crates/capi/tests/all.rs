@@ -42,6 +42,7 @@ mod mock_groups;
 mod mock_responses;
 mod pausing;
 mod processor;
+mod processor_damage;
 mod producing;
 mod queue_functions;
 mod roundtrip;

@@ -249,6 +249,12 @@ impl<'a> Messages<'a> {
         })
     }
 
+    /// `true` if an iteration has ended at a record that cannot be decoded: the batch is not done then, whatever the handler returns.
+    /// An iteration may also have fewer records than [`Messages::len`] if a damaged record has the offset of the last one.
+    pub fn has_undecodable(&self) -> bool {
+        self.corrupt.get()
+    }
+
     /// Groups the records by key. The records of a key are in order, and the keys in the order of their first
     /// records.
     pub fn by_key(&self) -> Vec<(Option<&'a [u8]>, Vec<RecordView<'a>>)> {

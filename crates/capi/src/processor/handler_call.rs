@@ -137,8 +137,8 @@ pub(super) fn batch(
 ) -> Result<(), BatchFailure> {
     let topic = topics.get(&messages.at().topic);
     let slots: Vec<Slot> = messages.iter().map(|record: RecordView<'_>| Slot::lent(topic, &record)).collect();
-    if slots.len() < messages.len() {
-        // The walk has ended at a record that cannot be read, and the batch fails with that.
+    if messages.has_undecodable() {
+        // The batch is not done, whatever is returned.
         return Ok(());
     }
     let pointers: Vec<*const rd_kafka_message_t> = slots.iter().map(Slot::as_raw).collect();
