@@ -25,6 +25,7 @@ mod executor;
 mod fetching;
 mod groups;
 mod leaving;
+mod lost_assignments;
 mod network;
 mod new_protocol;
 mod offsets;

@@ -280,7 +280,8 @@ impl ConsumerControl {
     }
 
     /// Stops fetching these partitions and returning their records; fetched records stay for
-    /// [`ConsumerControl::resume`].
+    /// [`ConsumerControl::resume`]. Has no effect on a partition whose loss no poll has returned yet: its next assignment, which may
+    /// have begun, is not paused.
     pub fn pause(&self, partitions: &[TopicPartition]) {
         self.set_paused(partitions, true);
     }
@@ -291,10 +292,13 @@ impl ConsumerControl {
     }
 
     fn set_paused(&self, partitions: &[TopicPartition], paused: bool) {
-        for at in partitions {
+        // Those of the assignment that the application knows: it would never resume the next one.
+        let is_known = |at: &&TopicPartition| !self.inbox.has_unseen_loss(at);
+        let known: Vec<_> = partitions.iter().filter(is_known).cloned().collect();
+        for at in &known {
             self.inbox.pause(at, paused);
         }
-        let _ = self.sender.send(ConsumerCommand::Pause(partitions.to_vec(), paused));
+        let _ = self.sender.send(ConsumerCommand::Pause(known, paused));
     }
 
     /// Returns the offset after the last processed record, by partition.
