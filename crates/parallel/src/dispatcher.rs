@@ -78,8 +78,6 @@ pub(crate) struct Dispatcher {
     commit_early_at: Instant,
     /// The time of the next [`Dispatcher::pass_skipped`].
     pass_at: Instant,
-    /// The drain deadline, once a stop was requested.
-    stop_deadline: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -103,7 +101,6 @@ impl Dispatcher {
             commit_at,
             commit_early_at,
             pass_at: now,
-            stop_deadline: None,
         }
     }
 
@@ -135,8 +132,7 @@ impl Dispatcher {
             if let Err(error) = self.writer.write_out() {
                 self.abort_if_required(error, &[]).await?;
             }
-            if self.exchange.lock().stopping {
-                self.stop_deadline.get_or_insert_with(|| after(Instant::now(), self.settings.drain));
+            if self.exchange.lock().stop_requested_at.is_some() {
                 return Ok(());
             }
             if self.transaction.is_some() {
@@ -451,7 +447,9 @@ impl Dispatcher {
     /// Gives up partitions: waits for their running handlers, up to the deadline, and commits what is done. Later
     /// results are dropped.
     async fn release_partitions(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let deadline = self.stop_deadline.unwrap_or_else(|| after(Instant::now(), self.settings.drain));
+        // A stop may have been requested while partitions of a rebalance were given up.
+        let since = self.exchange.lock().stop_requested_at.unwrap_or_else(Instant::now);
+        let deadline = after(since, self.settings.drain);
         let result = if self.transaction.is_some() {
             self.end_transaction(deadline, partitions).await
         } else {

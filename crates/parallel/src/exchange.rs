@@ -40,8 +40,8 @@ pub(crate) struct Inner {
     pub(crate) partitions: BTreeMap<TopicPartition, PartitionStatus>,
     idle: usize,
     closed: bool,
-    /// `true` after [`Processor::stop`](crate::Processor::stop).
-    pub(crate) stopping: bool,
+    /// The time of [`Processor::stop`](crate::Processor::stop), if it was called.
+    pub(crate) stop_requested_at: Option<Instant>,
     /// The condition for waking the dispatcher.
     pub(crate) wake_condition: WakeCondition,
     refused: RefusedPartitions,
@@ -136,7 +136,7 @@ impl Exchange {
             partitions: BTreeMap::new(),
             idle: 0,
             closed: false,
-            stopping: false,
+            stop_requested_at: None,
             wake_condition: WakeCondition::Never,
             refused: RefusedPartitions::default(),
             awaits_finished: false,
@@ -295,7 +295,7 @@ impl Exchange {
     /// Requests a stop. In a share group, no record is started from now on.
     pub(crate) fn request_stop(&self) {
         let mut inner = self.lock();
-        inner.stopping = true;
+        inner.stop_requested_at.get_or_insert_with(Instant::now);
         if inner.share.is_some() {
             inner.core.stop_all();
         }
@@ -304,14 +304,17 @@ impl Exchange {
         self.dispatcher_wake.notify_one();
     }
 
-    /// Waits until a stop is requested.
-    pub(crate) async fn stop_requested(&self) {
+    /// Waits until a stop is requested. Returns the time of the first request.
+    pub(crate) async fn stop_requested(&self) -> Instant {
         let mut requested = pin!(self.stop_wake.notified());
         // Registered before the check, so that a stop between the two is not missed.
         requested.as_mut().enable();
-        if !self.lock().stopping {
-            requested.await;
+        let earlier = self.lock().stop_requested_at;
+        if let Some(requested_at) = earlier {
+            return requested_at;
         }
+        requested.await;
+        self.lock().stop_requested_at.unwrap_or_else(Instant::now)
     }
 
     /// Closes the exchange: workers end after their current work item.

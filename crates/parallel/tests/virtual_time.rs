@@ -1,6 +1,6 @@
 //! Processors on virtual time: locks and deadlines of minutes take no real time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use ottla_client::{AlterOptions, Client, Config, ConfigChange, ConfigResource, O
 use ottla_parallel::{Builder, Error, Failure, LocalStop, Message, Mode, Processor};
 use ottla_testkit::{VirtualBroker, VirtualClient, VirtualTime, run};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -103,6 +104,49 @@ fn records_of_all_leaders_keep_their_locks_until_a_worker_is_idle() {
         handled.sort_unstable();
         let of = |partition| (0..20).map(move |offset| (partition, offset, Some(1)));
         assert_eq!(handled, of(0).chain(of(1)).collect::<Vec<Delivered>>());
+        broker.stop().await;
+    });
+}
+
+/// The deadline of a stop began when the partitions of a rebalance had been given up, up to twice its time after the call.
+#[test]
+fn a_stop_within_a_rebalance_keeps_to_its_deadline() {
+    run(5, async |time| {
+        let broker = time.start_broker(Broker::builder().topic("orders", 2)).await.expect("a new broker");
+        let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
+        produce(&client, 1).await;
+        let mut config = member(&broker);
+        config.set("partition.assignment.strategy", "cooperative-sticky").expect("a property");
+
+        let drain = Duration::from_secs(60);
+        let builder =
+            Processor::builder(config.clone(), Mode::MultiAsync).topics(["orders"]).workers(2).drain(drain);
+        let stuck = Rc::new(Cell::new(0));
+        let counted = stuck.clone();
+        let processor = start(&time, builder, async move |_: &Message<'_>| {
+            counted.set(counted.get() + 1);
+            tokio::time::sleep(HOUR).await;
+            Ok(())
+        });
+        while stuck.get() < 2 {
+            assert!(time.elapsed() < HOUR, "both records are being handled");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let second = time.client(config).expect("a valid configuration");
+        let mut consumer = second.consumer();
+        consumer.subscribe(&["orders"]).await.expect("subscribed");
+        // The processor gives one of its partitions up, and waits for its handler.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+
+        let stopped_at = Instant::now();
+        processor.stop.stop();
+        while consumer.control().assignment().len() < 2 {
+            assert!(time.elapsed() < HOUR, "the processor has left the group");
+            consumer.poll(Duration::from_secs(1)).await.expect("no error");
+        }
+        let took = stopped_at.elapsed();
+        assert!(took > drain && took < drain + Duration::from_secs(25), "{took:?}");
+        processor.running.abort();
         broker.stop().await;
     });
 }

@@ -105,7 +105,7 @@ impl ShareDispatcher {
         self.consumer.begin_poll()?;
         loop {
             self.writer.write_out()?;
-            if self.exchange.lock().stopping {
+            if self.exchange.lock().stop_requested_at.is_some() {
                 return Ok(());
             }
             let now = Instant::now();

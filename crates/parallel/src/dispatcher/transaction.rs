@@ -80,7 +80,7 @@ impl Dispatcher {
         let init = self.retry_call(async |it| it.writer.producer().init_transactions(CALL_WITHIN).await);
         tokio::select! {
             biased;
-            () = exchange.stop_requested() => Ok(false),
+            _ = exchange.stop_requested() => Ok(false),
             done = init => done.map(|()| true),
         }
     }
@@ -286,14 +286,12 @@ impl Dispatcher {
     /// Repeats a call that failed with a retriable error. After a stop was requested, the call ends [`LEAVE_WITHIN`] after the drain
     /// deadline: the coordinator then decides about the transaction, which includes the offsets of its records.
     async fn retry_call(
-        &mut self,
+        &self,
         call: impl AsyncFn(&Self) -> Result<(), TransactionError>,
     ) -> Result<(), Error> {
         let (exchange, drain, begun) = (self.exchange.clone(), self.settings.drain, Instant::now());
-        let mut stop_deadline = self.stop_deadline;
         let stopped = async {
-            exchange.stop_requested().await;
-            let deadline = *stop_deadline.get_or_insert_with(|| after(Instant::now(), drain));
+            let deadline = after(exchange.stop_requested().await, drain);
             sleep_until(after(deadline, LEAVE_WITHIN)).await;
         };
         let called = async {
@@ -305,15 +303,13 @@ impl Dispatcher {
                 }
             }
         };
-        let done = tokio::select! {
+        tokio::select! {
             biased;
             done = called => done,
             () = stopped => {
                 let what = "a call to the transaction coordinator, before the end of the stop".into();
                 Err(ottla_client::Error::TimedOut { what, waited_ms: begun.elapsed().as_millis() }.into())
             }
-        };
-        self.stop_deadline = stop_deadline;
-        done
+        }
     }
 }
