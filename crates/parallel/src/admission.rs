@@ -178,7 +178,12 @@ impl AssignedPartition {
 
     /// `true` if the records precede those that were fetched before: the topic was truncated or created again.
     pub(crate) fn went_back(&self, fetched: &Fetched) -> bool {
-        fetched.offsets().0 < self.fetched_end
+        self.is_ahead_of(fetched.offsets().0)
+    }
+
+    /// `true` if records from this position on were fetched before.
+    pub(crate) fn is_ahead_of(&self, position: i64) -> bool {
+        position < self.fetched_end
     }
 
     /// Appends fetched records, which follow those fetched before.

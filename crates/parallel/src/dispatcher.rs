@@ -185,13 +185,7 @@ impl Dispatcher {
     /// because they now belong to other records.
     async fn start_again(&mut self, fetched: Fetched) -> Result<(), Error> {
         let (at, (from, _)) = (fetched.at().clone(), fetched.offsets());
-        tracing::warn!(
-            topic = %at.topic,
-            partition = at.partition,
-            offset = from,
-            "the partition's offsets went back (it was truncated, or its topic created again); \
-             its records are handled from there, and offsets finished before are not committed"
-        );
+        warn_of_earlier_offset(&at, from);
         let Some(partition) = self.assigned.get_mut(&at) else { return Ok(()) };
         if let Some((assignment, _)) = partition.owned.take() {
             self.exchange.lock().core.remove(assignment);
@@ -337,7 +331,9 @@ impl Dispatcher {
 
     /// The offsets to commit, of some partitions or of all.
     pub(crate) fn offsets(&mut self, only: Option<&[TopicPartition]>) -> Offsets {
-        self.pass_skipped();
+        // The position of a revoked partition may be one before the records that were polled last.
+        let are_kept = only.is_none() || self.exchange.lock().stop_requested_at.is_some();
+        self.pass_skipped(are_kept);
         let mut inner = self.exchange.lock();
         let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
         let assigned =
@@ -353,8 +349,9 @@ impl Dispatcher {
     }
 
     /// Advances over the offsets behind the last record of each finished partition, or behind its start: no batch contains those of an
-    /// aborted transaction, nor that of its marker.
-    fn pass_skipped(&mut self) {
+    /// aborted transaction, nor that of its marker. With `restarts`, a partition whose position went back starts again there: its
+    /// finished offsets belong to other records.
+    fn pass_skipped(&mut self, restarts: bool) {
         let mut inner = self.exchange.lock();
         for partition in self.assigned.values_mut().filter(|partition| partition.has_no_unstarted()) {
             let Some(assignment) = partition.owned.as_ref().map(|(assignment, _)| *assignment) else {
@@ -370,9 +367,13 @@ impl Dispatcher {
                 }
                 continue;
             };
-            if inner.core.is_finished(assignment)
-                && let Some(position) = self.consumer.position(&partition.at)
-            {
+            let Some(position) = self.consumer.position(&partition.at) else { continue };
+            // In a transaction, the first records decide: its outputs must not be committed without the offsets.
+            if restarts && self.transaction.is_none() && partition.is_ahead_of(position) {
+                warn_of_earlier_offset(&partition.at, position);
+                inner.core.remove(assignment);
+                partition.start_again(position);
+            } else if inner.core.is_finished(assignment) {
                 inner.core.pass(assignment, position);
                 partition.note_passed(position);
             }
@@ -409,7 +410,7 @@ impl Dispatcher {
         // Not in each round: there may be thousands of quiet partitions.
         if now >= self.pass_at {
             self.pass_at = after(now, self.settings.commits_every());
-            self.pass_skipped();
+            self.pass_skipped(true);
         }
         let finished = self.finished_uncommitted(&mut self.exchange.lock()).unwrap_or(0);
         if now < self.commit_at && finished < COMMIT_EARLY_RECORDS {
@@ -553,6 +554,17 @@ fn uncommitted(inner: &mut Inner, partition: &AssignedPartition) -> Option<Commi
     let (assignment, _) = partition.owned.as_ref()?;
     let committable = inner.core.progress(*assignment)?.committable;
     (Some(committable.offset) != partition.committed.or(partition.start)).then_some(committable)
+}
+
+/// Warns that a partition is read again from an offset.
+fn warn_of_earlier_offset(at: &TopicPartition, offset: i64) {
+    tracing::warn!(
+        topic = %at.topic,
+        partition = at.partition,
+        offset,
+        "the partition's offsets went back (it was truncated, or its topic created again); \
+         its records are handled from there, and offsets finished before are not committed"
+    );
 }
 
 /// Waits for the commit in progress; pending if there is none.

@@ -68,3 +68,30 @@ fn assert_handled_from_the_start(mode: Mode, order: Order, count: usize) {
     processor.stop();
     processor.join().unwrap_or_else(|error| panic!("{mode:?} {order:?}: {error}"));
 }
+
+/// The offset behind the old records was committed in the new topic, whose first records were skipped after a restart.
+#[test]
+fn the_end_of_a_record_of_the_deleted_topic_commits_nothing_in_the_new_one() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 100);
+    let (seen, released) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+    let (noted, waits) = (seen.clone(), released.clone());
+    let processor = start(builder(&broker, Mode::MultiAsync, Order::None), Mode::MultiAsync, move |record| {
+        noted.note(record.key(), record.partition(), record.offset(), record.value());
+        while record.offset() == 90 && !waits.load(Ordering::Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    await_that("all others are handled", || processor.metrics().handled == 99);
+    create_again(&broker, "orders");
+    await_that("the processor has noticed it", || {
+        processor.metrics().partitions.iter().all(|partition| partition.finished.is_none())
+    });
+    released.store(true, Ordering::Relaxed);
+    await_that("the last one is handled", || processor.metrics().handled == 100);
+    processor.stop();
+    processor.join().expect("stopped");
+    let committed = committed_of(member(broker.bootstrap_servers(), "workers"), "orders", 0);
+    assert!(committed < 100, "{committed} of a topic without records");
+}
