@@ -23,7 +23,7 @@ const LANES_MAX: usize = 4096;
 /// the dispatcher.
 const PARTITION_QUEUE_MIN: usize = 8;
 
-/// Memory per record in addition to key and value.
+/// Memory per record in addition to key, value and headers.
 const RECORD_BYTES: usize = 24;
 
 /// The settings for splitting.
@@ -448,8 +448,9 @@ impl AssignedPartition {
                 sorted.most = sizing.batch.map_or(piece, |batch| batch - self.built(lane));
             }
             sorted.selection.push(RecordPosition { position: before, offset: record.offset() });
-            let bytes = record.key().map_or(0, <[u8]>::len) + record.value().map_or(0, <[u8]>::len);
-            let this = Size { records: 1, bytes: bytes + RECORD_BYTES };
+            let payload = record.key().map_or(0, <[u8]>::len) + record.value().map_or(0, <[u8]>::len);
+            let bytes = payload + record.raw_headers().encoded_bytes() + RECORD_BYTES;
+            let this = Size { records: 1, bytes };
             sorted.size += this;
             all += this;
             offsets.push(record.offset());

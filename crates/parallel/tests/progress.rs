@@ -28,6 +28,35 @@ fn filled(each: usize) -> BrokerThread {
     broker
 }
 
+/// With [`Order::Key`], only key and value counted against the limit of the memory in flight.
+#[test]
+fn headers_count_as_memory_in_flight_in_any_order() {
+    for order in [Order::None, Order::Partition, Order::Key] {
+        let broker = broker("orders", 1);
+        let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+        let trace = "x".repeat(50_000);
+        let record = Record::to("orders").key("k").value("1").header("trace", &trace);
+        let delivery = producer.enqueue_blocking(record).expect("taken");
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+        let release = Arc::new(AtomicBool::new(false));
+        let released = release.clone();
+        let processor = builder(&broker, Mode::MultiAsync, order)
+            .start_each(move |_| {
+                await_that("released", || released.load(Ordering::Relaxed));
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("it is in flight", || {
+            processor.metrics().partitions.iter().any(|partition| partition.in_flight == 1)
+        });
+        let bytes = processor.metrics().partitions[0].in_flight_bytes;
+        assert!(bytes >= trace.len(), "{order:?}: {bytes} bytes");
+        release.store(true, Ordering::Relaxed);
+        processor.stop();
+        processor.join().expect("stopped");
+    }
+}
+
 /// The records behind a stuck or held record filled the queue of all partitions and keys, and no other record was handled.
 #[test]
 fn a_stuck_or_held_record_stops_neither_other_partitions_nor_other_keys() {

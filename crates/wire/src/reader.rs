@@ -117,6 +117,11 @@ impl<'a> HeadersRef<'a> {
         self.count == 0
     }
 
+    /// The size of the encoded headers in bytes.
+    pub const fn encoded_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Iterates over names and values. Their lengths were checked when the record was read.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let mut rest = self.bytes;
