@@ -280,7 +280,7 @@ impl AssignedPartition {
             }
             if fits {
                 if sizing.order == Order::Key {
-                    self.cut_by_key(sizing, &mut taken, &mut room, piece, now);
+                    self.cut_by_key(sizing, &mut taken, room, (piece, pieces), now);
                 } else {
                     self.cut(sizing, &mut taken, &mut room, (piece, pieces), now);
                 }
@@ -413,17 +413,19 @@ impl AssignedPartition {
         }
     }
 
-    /// Distributes the records of the front batch over the lanes of their keys.
+    /// Distributes the records of the front batch over the lanes of their keys, as many as fill the free places of the queue if they
+    /// make full work items.
     fn cut_by_key(
         &mut self,
         sizing: &WorkSizing,
         taken: &mut TakenRecords,
-        room: &mut Size,
-        piece: usize,
+        room: Size,
+        (piece, pieces): (usize, usize),
         now: Instant,
     ) {
         let Some((assignment, _)) = self.owned.clone() else { return };
-        let Some(cut) = self.split(room.records, taken) else { return };
+        let most = pieces.saturating_mul(sizing.batch.unwrap_or(piece));
+        let Some(cut) = self.split(room.records.min(most), taken) else { return };
         let batch = Arc::new(cut.batch);
         let mut lanes: Vec<LaneRecords> = Vec::new();
         lanes.resize_with(sizing.lanes + 1, Default::default);
@@ -460,7 +462,6 @@ impl AssignedPartition {
             }
         }
         taken.offsets.push((Offsets::Each(offsets), all));
-        *room -= all;
         for (lane, LaneRecords { selection, size, .. }) in lanes.into_iter().enumerate() {
             if !selection.is_empty() {
                 let lane = (lane < sizing.lanes).then_some(lane as u32);

@@ -28,6 +28,33 @@ fn filled(each: usize) -> BrokerThread {
     broker
 }
 
+/// A fetched batch, of up to a megabyte of records, was queued at once.
+#[test]
+fn the_queue_keeps_to_its_limit_in_the_order_of_keys() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 5_000, 5_000);
+    let release = Arc::new(AtomicBool::new(false));
+    let released = release.clone();
+    let processor = builder(&broker, Mode::MultiAsync, Order::Key)
+        .workers(2)
+        .queue(10)
+        .start_each(move |_| {
+            await_that("released", || released.load(Ordering::Relaxed));
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("the queue is full", || {
+        processor.metrics().partitions.iter().any(|partition| partition.paused)
+    });
+    // Those behind the two keys that are being handled do not count.
+    let queued = processor.metrics().queued;
+    assert!((5..100).contains(&queued), "{queued} records");
+    release.store(true, Ordering::Relaxed);
+    await_that("all are handled", || processor.metrics().handled == 5_000);
+    processor.stop();
+    processor.join().expect("stopped");
+}
+
 /// With [`Order::Key`], only key and value counted against the limit of the memory in flight.
 #[test]
 fn headers_count_as_memory_in_flight_in_any_order() {
