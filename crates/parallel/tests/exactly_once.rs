@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
-use ottla_client::Record;
+use ottla_client::{Config, Producer, Record};
 use ottla_parallel::{Failure, Mode, Order, Processor, Retry};
 use support::*;
 
@@ -172,4 +172,37 @@ fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handl
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(read_all(config, "invoices", 1).len(), 50);
+}
+
+/// The lag of the group stayed above 0 until the next record was handled: there was no transaction for them.
+#[test]
+fn offsets_without_records_at_the_end_of_a_partition_are_committed_in_a_transaction() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("transactional.id", "shop").expect("a property");
+    let producer = Producer::new(config).expect("a producer");
+    producer.init_transactions_blocking(PATIENCE).expect("initialized");
+    let write_ten = || {
+        producer.begin_transaction().expect("begun");
+        for _ in 0..10 {
+            let delivery = producer.enqueue_blocking(Record::to("orders").value("1")).expect("taken");
+            delivery.wait(PATIENCE).expect("in time").expect("written");
+        }
+    };
+    write_ten();
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    let config = member(broker.bootstrap_servers(), "workers");
+    let processor = Processor::builder(config.clone(), Mode::MultiAsync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .start_each(|_| Ok(()))
+        .expect("a processor");
+    await_that("the first ten are committed", || committed_by(&processor) == Some(11));
+    write_ten();
+    producer.abort_transaction_blocking(PATIENCE).expect("aborted");
+    // Twenty records and two markers.
+    await_that("the end is committed", || committed_by(&processor) == Some(22));
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed_of(config, "orders", 0), 22);
 }

@@ -85,7 +85,7 @@ impl Dispatcher {
         }
     }
 
-    /// Begins a transaction when records are waiting, closes it after its interval, and commits it when its records
+    /// Begins a transaction when records or offsets are waiting, closes it after its interval, and commits it when its records
     /// are done.
     pub(crate) async fn advance_transaction(&mut self) -> Result<(), Error> {
         let limits = self.transaction_limits();
@@ -118,13 +118,29 @@ impl Dispatcher {
     }
 
     fn begin_transaction_if_needed(&mut self) -> Result<(), Error> {
-        let Some(transaction) = &mut self.transaction else { return Ok(()) };
+        if self.transaction.as_ref().is_none_or(Transaction::is_open) {
+            return Ok(());
+        }
         let is_waiting = self.assigned.values().any(|partition| !partition.waiting.is_empty());
-        if is_waiting && matches!(transaction.state, State::Idle) {
+        if is_waiting || self.has_skipped() {
             self.writer.producer().begin_transaction()?;
-            transaction.state = State::Open(Instant::now());
+            if let Some(transaction) = &mut self.transaction {
+                transaction.state = State::Open(Instant::now());
+            }
         }
         Ok(())
+    }
+
+    /// `true` if there are offsets to commit although no record is to be handled: those behind the last records of partitions, which have
+    /// no records. They are looked up at the interval of commits.
+    fn has_skipped(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.pass_at {
+            return false;
+        }
+        self.pass_at = after(now, self.settings.commits_every());
+        self.pass_skipped(false);
+        self.finished_uncommitted(&mut self.exchange.lock()).is_some()
     }
 
     fn is_finished(&self) -> bool {
