@@ -161,6 +161,43 @@ fn the_results_of_a_commit_that_timed_out_are_in_the_next_one() {
     }
 }
 
+/// One silent leader made the acknowledgements of all partitions time out, also if it was silent to earlier ones only.
+#[test]
+fn a_commit_of_unsent_acknowledgements_has_the_results_of_the_leaders_that_answer() {
+    let broker = Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker in memory");
+    let cluster = broker.cluster();
+    assert!(cluster.set_leader("orders", 0, 1) && cluster.set_leader("orders", 1, 2));
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for number in 0..20 {
+        let record = Record::to("orders").partition(number % 2).value("paid");
+        let _unawaited = producer.enqueue_blocking(record).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let mut consumer = sharing_on(&broker, 0, &[], Config::new);
+    consumer.begin_poll().expect("begun");
+    let mut taken = 0;
+    while taken < 20 {
+        taken += take(&mut consumer).len();
+    }
+    consumer.end_poll();
+    let [first, second] = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    let accept = AcknowledgeType::Accept;
+
+    cluster.intercept(ApiKey::ShareAcknowledge, Some(2), NEVER, Fault::Hang);
+    consumer.acknowledge_offsets(&second, 0..=4, accept).expect("delivered");
+    consumer.commit_unobserved();
+    consumer.acknowledge_offsets(&first, 0..=4, accept).expect("delivered");
+    let results = consumer.commit_unsent_blocking(PATIENCE).expect("answered");
+    assert!(results.len() == 1 && matches!(results.get(&first), Some(Ok(()))), "{results:?}");
+
+    for at in [&first, &second] {
+        consumer.acknowledge_offsets(at, 5..=9, accept).expect("delivered");
+    }
+    let results = consumer.commit_unsent_blocking(Duration::from_secs(5)).expect("answered");
+    assert!(matches!(results.get(&first), Some(Ok(()))), "{results:?}");
+    assert!(matches!(results.get(&second), Some(Err(Error::TimedOut { .. }))), "{results:?}");
+}
+
 /// librdkafka's test 0180. Heartbeats open six connections in this time at most.
 #[test]
 fn an_idle_connection_to_a_leader_with_a_session_is_opened_again_at_once() {

@@ -6,6 +6,7 @@ mod response;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -217,13 +218,19 @@ impl ShareCore {
         self.closes && self.leaders.is_empty()
     }
 
-    /// Returns `true` if acknowledgements with this id, or an earlier one, are not settled.
-    pub(super) fn has_unsettled(&self, id: u64) -> bool {
-        let is_older = |acks: &PartitionAcks| acks.id <= id;
-        self.leaders.values().any(|leader| {
+    /// Returns `true` if acknowledgements with these ids are not settled.
+    pub(super) fn has_unsettled(&self, ids: &RangeInclusive<u64>) -> bool {
+        self.unsettled(ids).next().is_some()
+    }
+
+    /// The partitions with acknowledgements of these ids that are not settled; one may come several times.
+    pub(super) fn unsettled(&self, ids: &RangeInclusive<u64>) -> impl Iterator<Item = &TopicPartition> {
+        let all = self.leaders.values().flat_map(|leader| {
             let sent = leader.in_flight.iter().flat_map(|in_flight| &in_flight.acks);
-            leader.pending.iter().chain(sent).any(is_older)
-        })
+            leader.pending.iter().chain(sent)
+        });
+        let ids = ids.clone();
+        all.filter(move |acks| ids.contains(&acks.id)).map(|acks| &acks.at)
     }
 
     /// The time at which [`update`](Self::update) must be called again.

@@ -44,11 +44,18 @@ struct WaitingCommit {
     /// The first acknowledgements whose results it reports.
     from: u64,
     up_to: u64,
+    /// The time of the reply with the results so far.
+    reply_at: Option<Instant>,
     results: CommitResults,
     reply: oneshot::Sender<Result<CommitResults, Error>>,
 }
 
 impl WaitingCommit {
+    /// Returns `true` if all of its acknowledgements are settled, or if its caller waits no longer for them.
+    fn is_due(&self, now: Instant, core: &ShareCore) -> bool {
+        self.reply_at.is_some_and(|at| at <= now) || !core.has_unsettled(&(self.from..=self.up_to))
+    }
+
     /// Returns `true` if it was to report all results and its caller has stopped waiting.
     fn is_given_up(&self) -> bool {
         self.from == 0 && self.reply.is_closed()
@@ -139,7 +146,7 @@ pub(crate) async fn run(
         let now = Instant::now();
         task.update(now);
         let watch_at = watch.look(now, &task.core, &task.member);
-        timer.set(earliest(task.core.wake_at(), watch_at));
+        timer.set(earliest(earliest(task.core.wake_at(), watch_at), task.next_reply()));
         tokio::select! {
             biased;
             command = control.recv() => match command {
@@ -163,13 +170,13 @@ pub(crate) async fn run(
                     }
                     let _ = done.send(Ok(()));
                 }
-                Some(ShareCommand::Commit { acks, from, up_to, reply }) => {
+                Some(ShareCommand::Commit { acks, from, up_to, reply_at, reply }) => {
                     let results = match from {
                         Some(_) => CommitResults::new(),
                         None => task.take_unreported(),
                     };
                     let from = from.unwrap_or_default();
-                    task.commits.push(WaitingCommit { from, up_to, results, reply });
+                    task.commits.push(WaitingCommit { from, up_to, reply_at, results, reply });
                     task.links.queue.acknowledge(acks);
                     task.core.commit();
                 }
@@ -226,7 +233,7 @@ impl ShareTask {
         }
         self.core.update(now, demand, &self.view);
         self.perform_actions();
-        self.answer_commits();
+        self.answer_commits(now);
         self.connections.keep(self.core.leaders_with_session());
     }
 
@@ -357,11 +364,21 @@ impl ShareTask {
         }
     }
 
-    fn answer_commits(&mut self) {
+    /// The time of the next reply to a commit whose results are not complete.
+    fn next_reply(&self) -> Option<Instant> {
+        self.commits.iter().filter_map(|commit| commit.reply_at).min()
+    }
+
+    fn answer_commits(&mut self, now: Instant) {
         let core = &self.core;
-        let is_done = |commit: &mut WaitingCommit| !core.has_unsettled(commit.up_to);
-        for commit in self.commits.extract_if(.., is_done) {
-            let WaitingCommit { from, results, reply, .. } = commit;
+        for commit in self.commits.extract_if(.., |commit| commit.is_due(now, core)) {
+            let WaitingCommit { from, up_to, mut results, reply, .. } = commit;
+            for at in core.unsettled(&(from..=up_to)) {
+                // An error is final: the first one of a partition counts.
+                if results.get(at).is_some_and(Result::is_ok) {
+                    results.remove(at);
+                }
+            }
             // The next commit reports the results that no caller has received.
             if let Err(Ok(results)) = reply.send(Ok(results))
                 && from == 0

@@ -41,6 +41,8 @@ use crate::types::{AcknowledgeType, AcknowledgementResult, ShareAcknowledgementM
 
 /// The results of acknowledgements that wait to be read; older ones are dropped.
 const RESULTS_MAX: usize = 1000;
+/// The time that the engine may be late with a reply at a deadline.
+const ENGINE_REPLIES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reads records in a share group (KIP-932): the group delivers each record to one of its members, also of one partition, and
 /// again until a member accepts or rejects it. Needs Apache Kafka 4.2 or later.
@@ -453,7 +455,7 @@ impl ShareConsumer {
     pub async fn commit(&mut self) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
         let acks = self.take_acknowledgements();
         let up_to = self.next_id - 1;
-        self.ask(|reply| ShareCommand::Commit { acks, from: None, up_to, reply }).await
+        self.ask(|reply| ShareCommand::Commit { acks, from: None, up_to, reply_at: None, reply }).await
     }
 
     /// [`ShareConsumer::commit`] for threads without a runtime.
@@ -484,12 +486,18 @@ impl ShareConsumer {
     ) -> Result<BTreeMap<TopicPartition, Result<(), Error>>, Error> {
         let acks = self.take_acknowledgements();
         let partitions: Vec<TopicPartition> = acks.iter().map(|acks| acks.at.clone()).collect();
-        let Some(reply) = self.commit_these(acks) else { return Ok(BTreeMap::new()) };
-        blocking::block_on(timeout, reply).unwrap_or_else(|| {
-            let what = "committing acknowledgements".to_owned();
-            let late = Error::TimedOut { what, waited_ms: timeout.as_millis() };
-            Ok(partitions.into_iter().map(|at| (at, Err(late.clone()))).collect())
-        })
+        let reply_at = Some(timer::deadline_after(timeout));
+        let Some(reply) = self.commit_these(acks, reply_at) else { return Ok(BTreeMap::new()) };
+        // The engine replies in time, with the results that it has.
+        let replied = blocking::block_on(timeout.saturating_add(ENGINE_REPLIES_WITHIN), reply);
+        let mut results = replied.unwrap_or_else(|| Ok(BTreeMap::new()))?;
+        for at in partitions {
+            results.entry(at).or_insert_with(|| {
+                let what = "committing acknowledgements".to_owned();
+                Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
+            });
+        }
+        Ok(results)
     }
 
     /// Sends the acknowledgements as [`commit`](Self::commit) does, without waiting for their results: see
@@ -497,7 +505,7 @@ impl ShareConsumer {
     pub fn commit_unobserved(&mut self) {
         let acks = self.take_acknowledgements();
         // The engine sends pending acknowledgements at once when it gets the command. Its reply has no reader.
-        drop(self.commit_these(acks));
+        drop(self.commit_these(acks, None));
     }
 
     /// Returns the queue of results of acknowledgements. It is filled from the first call on and keeps the last 1000.
@@ -584,9 +592,13 @@ impl ShareConsumer {
     }
 
     /// Sends acknowledgements and asks for their results; `None` if there are none.
-    fn commit_these(&self, acks: Vec<PartitionAcks>) -> Option<EngineReply<CommitResults>> {
-        let (from, up_to) = (acks.first()?.id, acks.last()?.id);
-        Some(self.ask(|reply| ShareCommand::Commit { acks, from: Some(from), up_to, reply }))
+    fn commit_these(
+        &self,
+        acks: Vec<PartitionAcks>,
+        reply_at: Option<Instant>,
+    ) -> Option<EngineReply<CommitResults>> {
+        let (from, up_to) = (Some(acks.first()?.id), acks.last()?.id);
+        Some(self.ask(|reply| ShareCommand::Commit { acks, from, up_to, reply_at, reply }))
     }
 
     /// Passes acknowledgements to the engine and takes the next records.

@@ -146,9 +146,9 @@ fn a_waiting_poll_fetches_for_long_and_a_taken_batch_fetches_ahead_with_its_ackn
     let actions = story.round(false, &[], vec![acks]);
     let third = fetch(&actions).expect("a fetch with acknowledgements");
     assert_eq!(third.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
-    assert!(story.core.has_unsettled(1));
+    assert!(story.core.has_unsettled(&(0..=1)));
     assert_eq!(settled(&story.fetched(1, KEY, false, ErrorCode::None)), [None]);
-    assert!(!story.core.has_unsettled(1));
+    assert!(!story.core.has_unsettled(&(0..=1)));
 }
 
 #[test]
