@@ -207,10 +207,10 @@ impl Member {
         async move { guard.0.leave().await }
     }
 
-    /// Waits for the application's next poll.
+    /// Waits until the application polls again, or has begun a poll that waits: that one may wait for records which only a member gets.
     async fn await_poll(&self) {
         let count = self.polls.count();
-        while self.polls.count() == count {
+        while !self.polls.has_polled_since(count) {
             tokio::time::sleep(self.look_interval()).await;
         }
     }
