@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn groups_are_chosen_by_states_and_types_that_there_are() {
-        let states = |numbers| names(numbers, GROUP_STATES, &STATE_REFUSALS);
+        let states = |numbers: &[c_int]| names(numbers, GROUP_STATES, &STATE_REFUSALS);
         assert_eq!(states(&[3, 5]), Ok(vec!["Stable".into(), "Empty".into()]));
         assert_eq!(states(&[3, 3]), Err("Duplicate states not allowed".into()));
         for number in [-1, 99] {

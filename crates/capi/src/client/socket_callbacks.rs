@@ -160,14 +160,11 @@ impl Connector for ApplicationSockets {
 
 impl Way {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let mut addresses = match self.callbacks.resolve {
-            Some(_) => self.resolved(host, port)?,
-            None => {
-                let found = (host, port).to_socket_addrs();
-                found
-                    .map_err(|error| unknown(format!("Failed to resolve '{host}:{port}': {error}")))?
-                    .collect()
-            }
+        let mut addresses = if self.callbacks.resolve.is_some() {
+            self.resolved(host, port)?
+        } else {
+            let found = (host, port).to_socket_addrs();
+            found.map_err(|error| unknown(format!("Failed to resolve '{host}:{port}': {error}")))?.collect()
         };
         addresses.retain(|address| match self.net.address_family {
             AddressFamily::Any => true,
