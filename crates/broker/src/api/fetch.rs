@@ -15,6 +15,7 @@ use ottla_protocol::{ApiKey, ErrorCode, Uuid};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
+use super::reader::Isolation;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::fetch_sessions::{FetchSessions, Name, Said, Selected, TopicName, Wanted};
@@ -48,30 +49,6 @@ const SESSION_ERRORS: [ErrorCode; 3] = [
 pub(super) fn wait_max(max_wait_ms: i32, is_charged: bool) -> Duration {
     let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
     if is_charged { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
-}
-
-/// The records that a consumer may read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Isolation {
-    /// All below the high watermark.
-    Uncommitted,
-    /// Those below the last stable offset, with a list of the aborted transactions among them.
-    Committed,
-}
-
-impl Isolation {
-    /// The isolation of the field `isolation_level`, of which Kafka knows 0 and 1.
-    pub(super) const fn of_level(level: i8) -> Self {
-        if level == 1 { Self::Committed } else { Self::Uncommitted }
-    }
-
-    /// The offset that ends what the consumer may read.
-    const fn end(self, data: &PartitionData) -> i64 {
-        match self {
-            Self::Uncommitted => data.high_watermark,
-            Self::Committed => data.last_stable_offset,
-        }
-    }
 }
 
 /// A partition of the request and its state on this broker.

@@ -7,7 +7,7 @@ use ottla_protocol::messages::list_offsets::{
     ListOffsetsTopicResponse,
 };
 
-use super::fetch::Isolation;
+use super::reader::Isolation;
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;

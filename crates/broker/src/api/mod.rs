@@ -35,6 +35,7 @@ mod pace;
 mod produce;
 mod produce_rules;
 mod quorum;
+mod reader;
 mod reassignments;
 mod rejected_records;
 mod repeats;
