@@ -9,6 +9,7 @@
 //! - `listener`: the settings of a listener: its address, TLS and SASL; `password` and `principal_rules` are parts of it.
 //! - `oauth`: the checks of OAUTHBEARER tokens.
 //! - `listener_properties`: listeners under Kafka's property names; `jaas` reads the options of login modules.
+//! - `racks`: the racks of nodes, and the replica that consumers read from.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod consumer_groups;
@@ -22,6 +23,7 @@ pub(crate) mod metric_subscriptions;
 mod oauth;
 mod password;
 mod principal_rules;
+mod racks;
 mod settings;
 mod share_groups;
 pub(crate) mod share_partitions;
@@ -33,6 +35,7 @@ pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSe
 pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
+pub use racks::ReplicaSelector;
 pub(crate) use settings::topic_setting_name;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
@@ -92,6 +95,10 @@ pub struct BrokerConfig {
     pub durability: Durability,
     /// `node.id`: the id of the first node. Further nodes of the process have the ids after it. 1 by default.
     pub node_id: i32,
+    /// `broker.rack`: one rack for all nodes, or one for each, from the first node on. No rack by default.
+    pub racks: Vec<String>,
+    /// `replica.selector.class`: the replica that consumers read from. The leader by default.
+    pub replica_selector: ReplicaSelector,
     /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
     pub auto_create_topics: bool,
     /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
@@ -214,6 +221,8 @@ impl Default for BrokerConfig {
         Self {
             durability: Durability::Disk,
             node_id: FIRST_NODE_ID,
+            racks: Vec::new(),
+            replica_selector: ReplicaSelector::default(),
             auto_create_topics: true,
             partitions_default: 1,
             request_bytes_max: 100 << 20,
@@ -383,6 +392,8 @@ impl BrokerConfig {
                 -1 => {}
                 id => self.node_id = id,
             },
+            "broker.rack" => self.racks = racks::racks_of(value)?,
+            "replica.selector.class" => self.replica_selector = value.parse()?,
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
             "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,
             "socket.request.max.bytes" => {

@@ -87,7 +87,7 @@ pub use cluster::{AddNodeError, Cluster, OpenError, Seams};
 pub use config::{
     BrokerConfig, ClientAuth, ConsumerGroupConfig, DeadLetterConfig, Durability, KeyEndpointSettings,
     KeySource, Kind, Listener, MigrationPolicy, Mode, OauthSettings, Password, Pem, PrincipalRules,
-    SaslMechanism, SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig,
+    ReplicaSelector, SaslMechanism, SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig,
     SharePartitionConfig, TlsSettings, TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};

@@ -180,12 +180,9 @@ impl Cluster {
         self.overrides.arrange(|state| state.throttle = Some(throttle));
     }
 
-    /// Sets the rack of a node in metadata.
+    /// Sets the rack of a node, whatever `broker.rack` is; `None` is no rack. Returns `false` if there is no such node.
     pub fn set_rack(&self, node: i32, rack: Option<&str>) -> bool {
-        self.overrides.arrange(|state| match rack {
-            Some(rack) => state.racks.insert(node, rack.to_owned()),
-            None => state.racks.remove(&node),
-        });
+        self.overrides.arrange(|state| state.racks.insert(node, rack.map(str::to_owned)));
         self.node(node).is_some()
     }
 

@@ -64,7 +64,8 @@ pub(crate) struct TestOverrides {
 pub(crate) struct State {
     pub(crate) topic_errors: BTreeMap<String, ErrorCode>,
     pub(crate) topic_errors_keep_partitions: bool,
-    pub(crate) racks: BTreeMap<i32, String>,
+    /// Racks of nodes, or `None` for no rack.
+    pub(crate) racks: BTreeMap<i32, Option<String>>,
     pub(crate) lags: BTreeMap<i32, Duration>,
     pub(crate) throttle: Option<Duration>,
     pub(crate) hidden: BTreeSet<i32>,
@@ -141,8 +142,10 @@ impl TestOverrides {
         code.filter(|code| *code != ErrorCode::None)
     }
 
-    pub(crate) fn rack(&self, node: i32) -> Option<String> {
-        self.look(|state| state.racks.get(&node).cloned())
+    /// The rack that a test has set for a node, or else the configured one.
+    pub(crate) fn rack(&self, node: i32, configured: Option<&str>) -> Option<String> {
+        let set = self.look(|state| state.racks.get(&node).cloned());
+        set.unwrap_or_else(|| configured.map(str::to_owned))
     }
 
     /// The delay of the node's answers.

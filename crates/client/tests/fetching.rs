@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread, Fault};
-use ottla_client::{Client, Config, Consumer, ErrorCode, PolledRecord, Record, StartAt, TopicPartition};
+use ottla_broker::{Broker, BrokerThread, Fault, ReplicaSelector};
+use ottla_client::{
+    Admin, Client, Config, Consumer, ErrorCode, NewTopic, PolledRecord, Record, StartAt, TopicPartition,
+};
 use ottla_protocol::messages::fetch::FetchRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
 use ottla_protocol::{ApiKey, Request};
@@ -218,4 +220,36 @@ fn nobody_waits_for_a_fetch_that_waits_for_records() {
     assert_eq!(offsets(&mut consumer, 3), [0, 1, 2]);
     produce(&client, 2, 3);
     assert_eq!(offsets(&mut consumer, 3), [1000, 1001, 1002]);
+}
+
+/// The broker has the rules of Kafka's RackAwareReplicaSelector (KIP-392).
+#[test]
+fn a_consumer_reads_from_the_replica_in_its_rack_until_that_one_is_gone() {
+    let builder = Broker::builder().memory().nodes(3).racks(["a", "b", "c"]);
+    let builder = builder.configure(|config| config.replica_selector = ReplicaSelector::RackAware);
+    let broker = builder.spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in [("fetch.wait.max.ms", "20"), ("retry.backoff.ms", "10"), ("client.rack", "b")] {
+        config.set(name, value).expect("a known property");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let admin = Admin::new(config.clone()).expect("an admin");
+    // Node 1 leads; node 2 is a replica, too.
+    let topic = NewTopic::new("orders").partitions(1).replication(2);
+    runtime.block_on(admin.create_topics(&[topic])).expect("created");
+    let client = Client::new(config).expect("a client");
+    produce(&client, 0, 3);
+    broker.cluster().track_requests(true);
+    let mut consumer = reader(&client, 1);
+    assert_eq!(offsets(&mut consumer, 3), [0, 1, 2]);
+    produce(&client, 0, 2);
+    assert_eq!(offsets(&mut consumer, 2), [3, 4]);
+    let tracked = broker.cluster().tracked_requests();
+    let nodes: Vec<i32> =
+        tracked.iter().filter(|request| request.api == ApiKey::Fetch).map(|request| request.node).collect();
+    assert!(nodes.starts_with(&[1, 2]) && nodes.ends_with(&[2]), "the leader, then node 2: {nodes:?}");
+    // The leader answers while the replica is down.
+    assert!(broker.cluster().take_down(2));
+    produce(&client, 0, 1);
+    assert_eq!(offsets(&mut consumer, 1), [5]);
 }

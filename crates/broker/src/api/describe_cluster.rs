@@ -22,7 +22,7 @@ impl Api for DescribeClusterRequest {
         let cluster = context.cluster();
         let described = |node: &Node, is_fenced| {
             let (host, port) = context.address_of(node);
-            let rack = cluster.overrides.rack(node.id);
+            let rack = cluster.rack(node.id);
             DescribeClusterBroker { broker_id: node.id, host, port: i32::from(port), rack, is_fenced }
         };
         // KIP-1073: the brokers that have registered and do not serve.

@@ -278,6 +278,7 @@ fn group_chain(properties: &BrokerProperties<'_>, values: &Values, setting: &'st
 pub(super) struct BrokerProperties<'a> {
     /// The id of the node.
     node: String,
+    rack: Option<String>,
     of_broker: Values,
     of_all: Values,
     given: &'a Values,
@@ -289,6 +290,7 @@ impl<'a> BrokerProperties<'a> {
     fn of_node(cluster: &'a Cluster, node: &str) -> Self {
         Self {
             node: node.to_owned(),
+            rack: node.parse().ok().and_then(|id| cluster.rack(id)),
             of_broker: cluster.live.values(BROKER, node),
             of_all: cluster.live.values(BROKER, ""),
             given: &cluster.config.given,
@@ -310,6 +312,11 @@ impl<'a> BrokerProperties<'a> {
         // Each node has its own id, although the process has one configuration.
         if matches!(name, "node.id" | "broker.id") {
             return vec![(name, Some(self.node.clone()), Source::StaticBroker)];
+        }
+        // The same for its rack.
+        if name == "broker.rack" {
+            let rack = self.rack.iter().map(|rack| (name, Some(rack.clone()), Source::StaticBroker));
+            return rack.collect();
         }
         let sources = [
             (&self.of_broker, Source::DynamicBroker),

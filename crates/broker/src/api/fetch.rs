@@ -15,7 +15,7 @@ use ottla_protocol::{ApiKey, ErrorCode, Uuid};
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
-use super::reader::Isolation;
+use super::reader::{Isolation, Reader};
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::fetch_sessions::{FetchSessions, Name, Said, Selected, TopicName, Wanted};
@@ -79,9 +79,9 @@ impl Api for FetchRequest {
         let targets = partitions.into_iter();
         let targets = targets.map(|(name, wanted)| find(&context, is_replica, name, wanted, &mut last));
         let targets: Vec<Target> = targets.collect();
-        let isolation = Isolation::of_level(self.isolation_level);
+        let reader = Reader::of(&self, &context, is_replica);
         let deadline = Instant::now() + wait_max(self.max_wait_ms, is_charged);
-        let (mut answers, bytes) = read_or_wait(&context, &self, &targets, isolation, deadline).await;
+        let (mut answers, bytes) = read_or_wait(&context, &self, &targets, &reader, deadline).await;
         let throttle_time_ms = cluster.overrides.throttle_ms();
         if let Some(throttle) = context.throttle_fetch(bytes) {
             // As in Kafka, nothing of the session has changed for the client. A new session begins with its next request.
@@ -207,7 +207,7 @@ async fn read_or_wait(
     context: &RequestContext,
     request: &FetchRequest,
     targets: &[Target],
-    isolation: Isolation,
+    reader: &Reader,
     deadline: Instant,
 ) -> (Vec<PartitionData>, usize) {
     let cluster = context.cluster();
@@ -223,7 +223,7 @@ async fn read_or_wait(
     };
     loop {
         let (answers, bytes, is_enough) =
-            read_all(context, targets, isolation, (bytes_min, bytes_max), &mut unchecked);
+            read_all(context, targets, reader, (bytes_min, bytes_max), &mut unchecked);
         if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
             && !reads.is_empty()
         {
@@ -261,8 +261,8 @@ fn hint(response: &mut FetchResponse, context: &RequestContext, leader: i32) {
     let Some(node) = context.cluster().node(leader) else { return };
     if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
         let (host, port) = context.address_of(node);
-        let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
-        response.node_endpoints.push(endpoint);
+        let (port, rack) = (i32::from(port), context.cluster().rack(leader));
+        response.node_endpoints.push(NodeEndpoint { node_id: leader, host, port, rack });
     }
 }
 
@@ -393,7 +393,7 @@ pub(super) async fn check_elsewhere(cluster: &Arc<Cluster>, reads: Vec<ColdRead>
 fn read_all(
     context: &RequestContext,
     targets: &[Target],
-    isolation: Isolation,
+    reader: &Reader,
     (bytes_min, bytes_max): (usize, usize),
     unchecked: &mut Unchecked,
 ) -> (Vec<PartitionData>, usize, bool) {
@@ -410,7 +410,7 @@ fn read_all(
                 Ok(partition) => {
                     let (is_first, aborted_transactions) = (bytes == 0, aborted_left);
                     let room = Room { bytes: left, bytes_min, is_first, aborted_transactions };
-                    read_one(context, partition, target, isolation, room, unchecked, &mut left_out)
+                    read_one(context, partition, target, reader, room, unchecked, &mut left_out)
                 }
                 Err(code) => failed(target.name.partition, *code),
             };
@@ -425,7 +425,8 @@ fn read_all(
             let stopped = bytes > 0
                 && read == 0
                 && data.error_code == ErrorCode::None
-                && want.fetch_offset < isolation.end(&data)
+                && data.preferred_read_replica < 0
+                && want.fetch_offset < reader.isolation.end(&data)
                 && left < want.partition_max_bytes.max(0) as usize;
             if stopped {
                 left = 0;
@@ -458,7 +459,7 @@ fn read_one(
     context: &RequestContext,
     partition: &Partition,
     target: &Target,
-    isolation: Isolation,
+    reader: &Reader,
     room: Room,
     unchecked: &mut Unchecked,
     left_out: &mut LeftOut,
@@ -479,6 +480,13 @@ fn read_one(
     let high_watermark = partition.high_watermark();
     let high_watermark =
         bounds.and_then(|it| it.high).map_or(high_watermark, |high| high.min(high_watermark));
+    // Only the leader redirects consumers to another replica.
+    let is_redirecting = partition.leader() == context.node() && context.version >= REPLICAS_FROM;
+    let set_by_test = follower.and_then(|follower| follower.node);
+    let in_rack = match set_by_test {
+        None if is_redirecting => reader.replica_in_rack(context.cluster(), partition),
+        _ => None,
+    };
     let mut log = context.cluster().log_with_files(partition);
     if partition.is_deleted() {
         // The log went offline with its topic.
@@ -491,16 +499,14 @@ fn read_one(
         high_watermark,
         last_stable_offset: log.last_stable_offset(high_watermark),
         log_start_offset: low,
-        aborted_transactions: (isolation == Isolation::Committed).then(Vec::new),
+        aborted_transactions: (reader.isolation == Isolation::Committed).then(Vec::new),
         records: Some(Chain::new()),
         ..Default::default()
     };
-    // Only the leader redirects consumers to another replica.
-    let elsewhere = follower.and_then(|follower| follower.node).filter(|node| *node != context.node());
-    if let Some(node) = elsewhere
-        && partition.leader() == context.node()
-        && context.version >= REPLICAS_FROM
-    {
+    // As in Kafka, an offset that no replica has is for the leader to refuse.
+    let in_rack = in_rack.filter(|_| (low..=log.end_offset()).contains(&want.fetch_offset));
+    let elsewhere = set_by_test.filter(|node| *node != context.node()).or(in_rack);
+    if let Some(node) = elsewhere.filter(|_| is_redirecting) {
         data.preferred_read_replica = node;
         return data;
     }
@@ -515,7 +521,7 @@ fn read_one(
         data.diverging_epoch = EpochEndOffset { epoch, end_offset };
         return data;
     }
-    *left_out = read_records(&mut log, want, isolation, room, unchecked, &mut data);
+    *left_out = read_records(&mut log, want, reader.isolation, room, unchecked, &mut data);
     data
 }
 

@@ -86,7 +86,7 @@ fn about_cluster(context: &RequestContext) -> MetadataResponse {
     let cluster = context.cluster();
     let brokers = cluster.nodes_up().map(|node| {
         let (host, port) = context.address_of(node);
-        let rack = cluster.overrides.rack(node.id);
+        let rack = cluster.rack(node.id);
         MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), rack }
     });
     MetadataResponse {

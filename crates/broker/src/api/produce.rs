@@ -614,8 +614,8 @@ fn hint(response: &mut ProduceResponse, context: &RequestContext, leader: i32) {
     let Some(node) = context.cluster().node(leader) else { return };
     if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
         let (host, port) = context.address_of(node);
-        let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
-        response.node_endpoints.push(endpoint);
+        let (port, rack) = (i32::from(port), context.cluster().rack(leader));
+        response.node_endpoints.push(NodeEndpoint { node_id: leader, host, port, rack });
     }
 }
 

@@ -573,7 +573,7 @@ fn add_leader(
     let known = response.node_endpoints.iter().any(|endpoint| endpoint.node_id == leader_id);
     if let Some(node) = context.cluster().node(leader_id).filter(|_| !known) {
         let (host, port) = context.address_of(node);
-        let port = i32::from(port);
-        response.node_endpoints.push(NodeEndpoint { node_id: leader_id, host, port, rack: None });
+        let (port, rack) = (i32::from(port), context.cluster().rack(leader_id));
+        response.node_endpoints.push(NodeEndpoint { node_id: leader_id, host, port, rack });
     }
 }

@@ -114,6 +114,31 @@ impl BrokerBuilder {
         self
     }
 
+    /// The racks of the nodes, as the property `broker.rack`: one for all nodes, or one for each. No racks by default.
+    ///
+    /// ```
+    /// use ottla_broker::{Broker, ReplicaSelector};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let broker = Broker::builder()
+    ///     .memory()
+    ///     .nodes(2)
+    ///     .racks(["east", "west"])
+    ///     // Consumers with `client.rack` read from a replica in their rack.
+    ///     .configure(|config| config.replica_selector = ReplicaSelector::RackAware)
+    ///     .start()
+    ///     .await?;
+    /// # broker.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn racks<R: Into<String>>(mut self, racks: impl IntoIterator<Item = R>) -> Self {
+        self.config.racks = racks.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// The first node's address; each further node listens on the next port, or on one of its own if this one is 0.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
@@ -243,9 +268,9 @@ impl BrokerBuilder {
     /// Refuses settings that contradict each other.
     fn check_config(&self) -> Result<(), StartError> {
         self.check_log_dirs()?;
-        let checked =
-            self.config.check_group_sessions().and_then(|()| self.config.check_node_ids(self.nodes));
-        checked.map_err(StartError::Property)
+        let (config, nodes) = (&self.config, self.nodes);
+        let checked = config.check_group_sessions().and_then(|()| config.check_node_ids(nodes));
+        checked.and_then(|()| config.check_racks(nodes)).map_err(StartError::Property)
     }
 
     /// Refuses a directory that would stay empty, because the data is in memory.

@@ -129,6 +129,19 @@ impl Cluster {
         }
     }
 
+    /// Returns the replica that a consumer reads from if these nodes are those of its rack, and it is not to read from the leader.
+    ///
+    /// The rules are those of Kafka's `RackAwareReplicaSelector`, for replicas that never lag, because they share the log: the leader comes
+    /// before the others, and then the replica in sync with the highest id.
+    pub(crate) fn replica_among(&self, partition: &Partition, nodes: &[i32]) -> Option<i32> {
+        if nodes.is_empty() || nodes.contains(&partition.leader()) {
+            return None;
+        }
+        let topic = self.topic(&partition.topic)?;
+        let in_sync = self.replicas(&topic, partition).in_sync;
+        in_sync.into_iter().filter(|id| nodes.contains(id)).max()
+    }
+
     fn is_replica(&self, partition: &Partition, node: i32) -> bool {
         let topic = self.topic(&partition.topic);
         topic.is_some_and(|topic| self.replicas(&topic, partition).all.contains(&node))

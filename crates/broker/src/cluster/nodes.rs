@@ -202,6 +202,11 @@ impl Cluster {
         self.nodes.find(id)
     }
 
+    /// The rack of a node: the one that a test has set, or else that of `broker.rack`.
+    pub(crate) fn rack(&self, node: i32) -> Option<String> {
+        self.overrides.rack(node, self.config.rack_of(node))
+    }
+
     /// The nodes that metadata lists: up, with an address, and not hidden by a test.
     pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
         let hidden = self.overrides.hidden();
@@ -213,6 +218,12 @@ impl Cluster {
                 && !hidden.contains(&node.id)
         };
         self.nodes.iter().filter(is_listed)
+    }
+
+    /// The nodes of a rack that metadata lists.
+    pub(crate) fn nodes_of_rack(&self, rack: &str) -> Vec<i32> {
+        let is_in_rack = |node: &&Node| self.rack(node.id).is_some_and(|of_node| of_node == rack);
+        self.nodes_up().filter(is_in_rack).map(|node| node.id).collect()
     }
 
     /// The nodes that have had an address, and are down.

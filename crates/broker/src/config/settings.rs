@@ -318,6 +318,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "The addresses that clients connect to: the entries of the listeners that `listeners` names.",
     ),
     ("broker.id", "As `node.id`. With both, they must be the same; -1 is none."),
+    (
+        "broker.rack",
+        "The rack of all nodes; or a list with the rack of each node, such as `a,b,c` with `--nodes 3`.",
+    ),
     ("connection.failed.authentication.delay.ms", "The time until a failed login is answered."),
     ("connections.max.reauth.ms", "A session that is not renewed in this time ends."),
     ("controller.listener.names", "Listeners of these names are ignored."),
@@ -341,6 +345,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ("log.dir", "As `log.dirs`. There is no default: `--data` or one of the two is needed."),
     ("log.dirs", "The data directory, one; `--data` wins."),
     ("node.id", "The id of the first node, 1 without it; further nodes of `--nodes` have the ids after it."),
+    (
+        "replica.selector.class",
+        "With `org.apache.kafka.common.replica.RackAwareReplicaSelector`, the leader redirects consumers to a replica in their rack.",
+    ),
     ("sasl.enabled.mechanisms", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER."),
     ("sasl.jaas.config", "The users of PLAIN; best as `listener.name.NAME.plain.sasl.jaas.config`."),
     ("sasl.oauthbearer.clock.skew.seconds", "The difference between clocks that is accepted."),
