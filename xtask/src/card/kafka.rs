@@ -82,6 +82,7 @@ impl Kafka {
         // Kafka's default. The first members of a group wait for the others.
         let mut properties = properties_of(scenario);
         properties.push(("group.initial.rebalance.delay.ms", "3000"));
+        properties.push(("broker.rack", "RACK1,RACK2,RACK3"));
         let needs = ClusterNeeds { nodes: NODES, properties, toxiproxy: None };
         let nodes = Nodes::Ottla(start_ottla(&needs, None)?);
         Ok(Self { nodes, version: Apache::Newest, tools, proxies: None })
