@@ -30,17 +30,14 @@ use crate::internal_topics::{self, is_internal};
 use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{
-    Assignments, NewTopic, PendingRecord, TOPIC_KEY, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name,
-    folded_name, partition_dir, record_of, topic_key,
+    Assignments, METADATA_TOPIC, NewTopic, PendingRecord, TOPIC_KEY, TOPIC_RECORD_VERSION, Topic,
+    TopicRecord, check_name, folded_name, partition_dir, record_of, topic_key,
 };
 
 pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
 /// An import that is not complete: a start removes its directories. A repair does not, as the damage may be in its completion.
 pub(crate) const IMPORTING_KEY: &str = "importing/";
-
-/// The log of Kafka's controllers.
-const METADATA_TOPIC: &str = "__cluster_metadata";
 
 /// The partitions of a topic that are created; the topic may have others already.
 struct Creation {
@@ -142,7 +139,7 @@ impl Cluster {
         check_name(name)?;
         if name == METADATA_TOPIC {
             let reason = format!("topic `{name}` is Kafka's own: no client may create it");
-            return Err((ErrorCode::TopicAuthorizationFailed, reason));
+            return Err((ErrorCode::InvalidRequest, reason));
         }
         self.check_free(name, &Planned::default())
     }

@@ -88,6 +88,9 @@ pub(crate) struct PendingRecord {
     pub(crate) to: i32,
 }
 
+/// The log of Kafka's controllers, which is no topic here.
+pub(crate) const METADATA_TOPIC: &str = "__cluster_metadata";
+
 /// The journal's key of a topic without its name.
 pub(crate) const TOPIC_KEY: &str = "topic/";
 

@@ -195,7 +195,17 @@ fn a_topic_that_exists_is_reported_before_anything_else_that_is_wrong() {
         let answer = connection.ask(7, &request).expect("an answer");
         assert_eq!(answer.topics[0].error_code, ErrorCode::TopicAlreadyExists, "{request:?}");
     }
-    assert_eq!(create(&mut connection, "__cluster_metadata", &[]), ErrorCode::TopicAuthorizationFailed);
+}
+
+/// It was refused with TOPIC_AUTHORIZATION_FAILED, also in Metadata. Kafka's controller answers INVALID_REQUEST, and its broker does
+/// not report errors of topics that it would create.
+#[test]
+fn the_log_of_the_controllers_is_refused_as_an_invalid_request() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "__cluster_metadata", &[]), ErrorCode::InvalidRequest);
+    let answer = connection.ask(12, &metadata_of("__cluster_metadata")).expect("an answer");
+    assert_eq!(answer.topics[0].error_code, ErrorCode::UnknownTopicOrPartition);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::internal_topics::is_internal;
 use crate::partition::{NO_LEADER, Partition};
 use crate::quotas::Throttled;
 use crate::security::acl::ResourceType;
-use crate::topics::{NewTopic, Topic, check_name};
+use crate::topics::{METADATA_TOPIC, NewTopic, Topic, check_name};
 
 impl Api for MetadataRequest {
     async fn handle(self, context: RequestContext) -> MetadataResponse {
@@ -108,8 +108,9 @@ async fn create_missing(
     let cluster = context.cluster();
     let named = wanted.iter().filter(|topic| topic.topic_id == Uuid::ZERO);
     let names = named.filter_map(|topic| topic.name.clone());
-    // The coordinators create their topics themselves.
-    let is_missing = |name: &String| cluster.topic(name).is_none() && !is_internal(name);
+    // The coordinators create their topics themselves, and the controllers' log is none.
+    let is_missing =
+        |name: &String| cluster.topic(name).is_none() && !is_internal(name) && name != METADATA_TOPIC;
     let mut missing: Vec<String> = names.filter(is_missing).collect();
     missing.sort_unstable();
     missing.dedup();

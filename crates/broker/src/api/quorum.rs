@@ -9,9 +9,8 @@ use ottla_protocol::messages::remove_raft_voter::{RemoveRaftVoterRequest, Remove
 
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, lock};
+use crate::topics::METADATA_TOPIC;
 
-/// The topic of the quorum.
-const METADATA_TOPIC: &str = "__cluster_metadata";
 /// The voter never loses an election.
 const LEADER_EPOCH: i32 = 1;
 const LISTENER: &str = "PLAINTEXT";
