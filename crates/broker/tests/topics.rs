@@ -197,6 +197,26 @@ fn a_topic_that_exists_is_reported_before_anything_else_that_is_wrong() {
     }
 }
 
+/// Null was an empty value, which a list allows.
+#[test]
+fn a_setting_without_a_value_is_refused() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for name in ["cleanup.policy", "leader.replication.throttled.replicas", "retention.ms"] {
+        let configs = vec![CreatableTopicConfig { name: name.into(), value: None }];
+        let topic = CreatableTopic {
+            name: "orders".into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            configs,
+            ..Default::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+        let answer = connection.ask(7, &request).expect("an answer");
+        assert_eq!(answer.topics[0].error_code, ErrorCode::InvalidConfig, "{name}");
+    }
+}
+
 /// It was refused with TOPIC_AUTHORIZATION_FAILED, also in Metadata. Kafka's controller answers INVALID_REQUEST, and its broker does
 /// not report errors of topics that it would create.
 #[test]

@@ -110,7 +110,10 @@ fn check(cluster: &Cluster, topic: &CreatableTopic, uses: usize) -> Result<NewTo
     cluster.check_may_create(name)?;
     let mut config = TopicConfig::default();
     for setting in configs {
-        let value = setting.value.as_deref().unwrap_or_default();
+        let Some(value) = &setting.value else {
+            let reason = format!("topic `{name}`: the setting `{}` has no value", setting.name);
+            return Err((ErrorCode::InvalidConfig, reason));
+        };
         config.set(&setting.name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
     cluster.check_config(&config)?;
