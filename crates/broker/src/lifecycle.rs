@@ -113,11 +113,11 @@ impl Cluster {
         self.check_may_create(&name)?;
         self.check_config(&config)?;
         let count = if partitions == -1 { self.config.partitions_default } else { partitions };
-        let max = self.config.topic_partitions_max;
-        if !(1..=max).contains(&count) {
-            let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
+        if count < 1 {
+            let reason = format!("topic `{name}`: {count} partitions; use 1 or more, or -1");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
+        self.check_count(&name, count)?;
         check_replica_lists(&config, count as usize)?;
         let replication = self.check_replication(&name, replication)?;
         self.check_free(&name, planned)?;
@@ -132,6 +132,16 @@ impl Cluster {
         self.check_directories(&name, 0..count)?;
         let id = random_uuid(&mut lock(&self.rng));
         Ok(Creation { name: name.into(), id, config, replication, assignments, partitions: 0..count })
+    }
+
+    /// Refuses more partitions than a topic may have. As in Kafka, too many are not a wrong number, but against a policy.
+    fn check_count(&self, name: &str, partitions: i32) -> Result<(), Refusal> {
+        let max = self.config.topic_partitions_max;
+        if partitions <= max {
+            return Ok(());
+        }
+        let reason = format!("topic `{name}`: {partitions} partitions, a topic has at most {max}");
+        Err((ErrorCode::PolicyViolation, reason))
     }
 
     /// Refuses a name that no topic can have, or that a topic has.
@@ -471,12 +481,11 @@ impl Cluster {
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         check_not_internal(name, "given more partitions")?;
         let have = topic.partitions.len() as i32;
-        let max = self.config.topic_partitions_max;
-        if count <= have || count > max {
-            let reason =
-                format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
+        if count <= have {
+            let reason = format!("topic `{name}` has {have} partitions: {count} is not above that");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
+        self.check_count(name, count)?;
         let assignments = self.grown_assignments(&topic, count - have, chosen)?;
         self.check_total(name, 0, count - have)?;
         if !dry_run {

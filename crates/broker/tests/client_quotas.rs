@@ -387,7 +387,7 @@ fn changes_of_topics_that_are_refused_do_not_use_the_quota() {
     };
     let setting = CreatableTopicConfig { name: "no.such".into(), value: Some("1".into()) };
     let refused = [
-        (topic("large", 1_000_000), ErrorCode::InvalidPartitions),
+        (topic("large", 1_000_000), ErrorCode::PolicyViolation),
         (topic("a b", 1_000), ErrorCode::InvalidTopicException),
         (topic("orders", 1_000), ErrorCode::TopicAlreadyExists),
         (CreatableTopic { replication_factor: 9, ..topic("b", 1_000) }, ErrorCode::InvalidReplicationFactor),
@@ -412,7 +412,7 @@ fn changes_of_topics_that_are_refused_do_not_use_the_quota() {
         let grown = other.ask(3, &request).expect("an answer");
         (grown.results[0].error_code, grown.throttle_time_ms)
     };
-    assert_eq!(grow(1_000_000), (ErrorCode::InvalidPartitions, 0));
+    assert_eq!(grow(1_000_000), (ErrorCode::PolicyViolation, 0));
     let (code, throttle_ms) = grow(2);
     assert!(code == ErrorCode::ThrottlingQuotaExceeded && throttle_ms > 0, "{code}, {throttle_ms} ms");
     let (code, throttle_ms) = create(topic("e", 1));
