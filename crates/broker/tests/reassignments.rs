@@ -168,3 +168,34 @@ fn topics_and_partitions_are_created_with_chosen_replicas() {
     let (_broker, mut connection) = start(&disk);
     assert_eq!(shown(&mut connection, "chosen"), all, "after a restart");
 }
+
+/// Another node led, which was no replica. Kafka refuses it: no replica can lead.
+#[test]
+fn partitions_are_not_created_on_nodes_that_are_all_down() {
+    let (broker, mut connection) = start(&MemStorage::new());
+    assert!(broker.cluster().take_down(2) && broker.cluster().take_down(3));
+    let mut create = |name: &str, nodes: &[i32]| {
+        let assignment = CreatableReplicaAssignment { partition_index: 0, broker_ids: nodes.to_vec() };
+        let topic = CreatableTopic {
+            name: name.into(),
+            num_partitions: -1,
+            replication_factor: -1,
+            assignments: vec![assignment],
+            ..Default::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+        connection.ask(7, &request).expect("an answer").topics[0].error_code
+    };
+    assert_eq!(create("down", &[2, 3]), ErrorCode::InvalidReplicaAssignment);
+    assert_eq!(create("up", &[2, 1]), ErrorCode::None);
+    let mut grow = |nodes: &[i32]| {
+        let assignments = Some(vec![CreatePartitionsAssignment { broker_ids: nodes.to_vec() }]);
+        let topic = CreatePartitionsTopic { name: "up".into(), count: 2, assignments };
+        let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+        connection.ask(3, &request).expect("an answer").results[0].error_code
+    };
+    assert_eq!(grow(&[3, 2]), ErrorCode::InvalidReplicaAssignment);
+    assert_eq!(grow(&[3, 1]), ErrorCode::None);
+    let all = [(1, vec![2, 1], vec![1]), (1, vec![3, 1], vec![1])];
+    assert_eq!(shown(&mut connection, "up"), all);
+}

@@ -149,6 +149,9 @@ fn check_assignments(cluster: &Cluster, topic: &CreatableTopic) -> Result<Option
     };
     let numbered = indexes.iter().zip(0..).all(|(index, expected)| *index == expected);
     if replicas > 0 && numbered && topic.assignments.iter().all(|assigned| is_sound(&assigned.broker_ids)) {
+        for assigned in &topic.assignments {
+            cluster.check_one_is_up(&topic.name, assigned.partition_index, &assigned.broker_ids)?;
+        }
         return Ok(Some(replicas as i32));
     }
     let reason = format!(

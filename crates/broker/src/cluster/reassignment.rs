@@ -77,10 +77,7 @@ impl Cluster {
             (ErrorCode::NoReassignmentInProgress, reason)
         })?;
         self.check_replicas(name, replicas)?;
-        if !replicas.iter().any(|id| self.is_node_up(*id)) {
-            let reason = format!("topic `{name}` partition {index}: none of the nodes {replicas:?} is up");
-            return Err((ErrorCode::InvalidReplicaAssignment, reason));
-        }
+        self.check_one_is_up(name, *index, replicas)?;
         let count = self.replicas(topic, partition).all.len();
         if !may_change_count && replicas.len() != count {
             let reason = format!(
@@ -90,6 +87,15 @@ impl Cluster {
             return Err((ErrorCode::InvalidReplicationFactor, reason));
         }
         Ok(replicas)
+    }
+
+    /// Refuses replicas of which none is up: none of them could lead the partition.
+    pub(crate) fn check_one_is_up(&self, topic: &str, index: i32, replicas: &[i32]) -> Result<(), Refusal> {
+        if replicas.iter().any(|id| self.is_node_up(*id)) {
+            return Ok(());
+        }
+        let reason = format!("topic `{topic}` partition {index}: none of the nodes {replicas:?} is up");
+        Err((ErrorCode::InvalidReplicaAssignment, reason))
     }
 
     /// Refuses replicas that are no nodes, and nodes that are listed twice.
@@ -135,6 +141,7 @@ impl Cluster {
                     replicas.len()
                 ));
             }
+            self.check_one_is_up(&topic.name, index, &replicas)?;
             assignments.insert(index, replicas);
         }
         Ok(assignments)
