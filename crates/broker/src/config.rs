@@ -103,6 +103,9 @@ pub struct BrokerConfig {
     pub auto_create_topics: bool,
     /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
     pub partitions_default: i32,
+    /// `default.replication.factor`: the replicas of a topic that is created without a number. At most the number of nodes, unlike in
+    /// Kafka, which then creates no topic without a number. 1 by default.
+    pub replication_default: i32,
     /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
     pub request_bytes_max: usize,
     /// `max.connections` of one node, through all its listeners; further connections are closed at once. 10,000 by default, and less
@@ -225,6 +228,7 @@ impl Default for BrokerConfig {
             replica_selector: ReplicaSelector::default(),
             auto_create_topics: true,
             partitions_default: 1,
+            replication_default: 1,
             request_bytes_max: 100 << 20,
             connections_max: 10_000,
             connections_possible: usize::MAX,
@@ -396,6 +400,9 @@ impl BrokerConfig {
             "replica.selector.class" => self.replica_selector = value.parse()?,
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
             "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,
+            "default.replication.factor" => {
+                self.replication_default = number(name, value, 1, i64::from(i16::MAX))? as i32;
+            }
             "socket.request.max.bytes" => {
                 self.request_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
             }

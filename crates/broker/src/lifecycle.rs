@@ -159,9 +159,12 @@ impl Cluster {
         config.check_together(&self.topic_defaults()).map_err(|reason| (ErrorCode::InvalidConfig, reason))
     }
 
-    /// Refuses more replicas than there are nodes.
+    /// Returns the replication factor of a new topic. Refuses more replicas than there are nodes.
     fn check_replication(&self, name: &str, replication: i32) -> Result<i32, Refusal> {
-        let (replication, nodes) = (replication.max(1), self.nodes.len() as i32);
+        let nodes = self.nodes.len() as i32;
+        if replication < 1 {
+            return Ok(self.config.replication_default.min(nodes));
+        }
         if replication <= nodes {
             return Ok(replication);
         }

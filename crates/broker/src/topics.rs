@@ -40,7 +40,7 @@ pub(crate) struct NewTopic {
     /// The number of partitions; -1 for the default number.
     pub(crate) partitions: i32,
     pub(crate) config: TopicConfig,
-    /// The replication factor; 1 if it is less.
+    /// The replication factor; less than 1 for the default number.
     pub(crate) replication: i32,
     /// The replicas of every partition, if the client has chosen them.
     pub(crate) assignments: Assignments,
@@ -50,7 +50,7 @@ impl NewTopic {
     /// A topic with the default settings.
     pub(crate) fn new(name: impl Into<String>, partitions: i32) -> Self {
         let (config, assignments) = (TopicConfig::default(), Assignments::new());
-        Self { name: name.into(), partitions, config, replication: 1, assignments }
+        Self { name: name.into(), partitions, config, replication: -1, assignments }
     }
 }
 

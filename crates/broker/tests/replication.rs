@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ottla_broker::Broker;
+use ottla_broker::{Broker, BrokerConfig};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_topics::{
@@ -74,6 +74,27 @@ fn a_replication_factor_up_to_the_number_of_nodes_is_shown_and_kept() {
     drop(broker);
     let (_broker, mut connection) = start();
     assert_eq!(shown(&mut connection, "orders"), all, "after a restart");
+}
+
+/// `default.replication.factor` had no effect: a topic without a number had one replica.
+#[test]
+fn a_topic_without_a_replication_factor_has_the_default_one() {
+    for (factor, nodes, replicas) in [("1", 3, 1), ("2", 3, 2), ("5", 3, 3), ("3", 1, 1)] {
+        let builder = Broker::builder().memory().nodes(nodes).topic("of_builder", 1);
+        let set =
+            |config: &mut BrokerConfig| config.set("default.replication.factor", factor).expect("a number");
+        let broker = builder.configure(set).spawn().expect("a broker");
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        assert_eq!(create(&mut connection, vec![topic("orders", -1)]), [(ErrorCode::None, replicas)]);
+        assert_eq!(create(&mut connection, vec![topic("single", 1)]), [(ErrorCode::None, 1)]);
+        for name in ["of_builder", "orders", "created_by_metadata"] {
+            let counts: Vec<usize> =
+                shown(&mut connection, name).iter().map(|(replicas, ..)| replicas.len()).collect();
+            assert!(counts.iter().all(|count| *count == replicas as usize), "{name} {counts:?}");
+            assert!(!counts.is_empty(), "{name}");
+        }
+        assert_eq!(shown(&mut connection, "single")[0].0.len(), 1);
+    }
 }
 
 #[test]

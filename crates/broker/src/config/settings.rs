@@ -326,6 +326,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ("connections.max.reauth.ms", "A session that is not renewed in this time ends."),
     ("controller.listener.names", "Listeners of these names are ignored."),
     (
+        "default.replication.factor",
+        "The replicas of topics that are created without a number; at most as many as there are nodes.",
+    ),
+    (
         "errors.deadletterqueue.auto.create.topics.enable",
         "Apache Kafka 4.4: the dead-letter topic of a share group is created for its first record.",
     ),

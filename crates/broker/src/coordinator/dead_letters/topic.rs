@@ -103,7 +103,7 @@ fn new_topic(name: &str) -> NewTopic {
         name: name.to_owned(),
         partitions: -1,
         config,
-        replication: 1,
+        replication: -1,
         assignments: Assignments::new(),
     }
 }
