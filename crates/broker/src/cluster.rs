@@ -13,6 +13,7 @@ mod files;
 mod leadership;
 mod live_config;
 pub(crate) mod nodes;
+mod placement;
 mod reassignment;
 pub(crate) mod scram_credentials;
 mod topic_store;

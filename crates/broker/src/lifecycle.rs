@@ -130,8 +130,14 @@ impl Cluster {
         }
         self.check_total(&name, planned.partitions, count)?;
         self.check_directories(&name, 0..count)?;
+        let placed = if assignments.is_empty() {
+            self.place(0..count, replication as usize, replication)
+        } else {
+            assignments
+        };
         let id = random_uuid(&mut lock(&self.rng));
-        Ok(Creation { name: name.into(), id, config, replication, assignments, partitions: 0..count })
+        let (name, partitions) = (name.into(), 0..count);
+        Ok(Creation { name, id, config, replication, assignments: placed, partitions })
     }
 
     /// Refuses more partitions than a topic may have. As in Kafka, too many are not a wrong number, but against a policy.
@@ -161,7 +167,7 @@ impl Cluster {
 
     /// Returns the replication factor of a new topic. Refuses more replicas than there are nodes.
     fn check_replication(&self, name: &str, replication: i32) -> Result<i32, Refusal> {
-        let nodes = self.nodes.len() as i32;
+        let nodes = self.node_ids().count() as i32;
         if replication < 1 {
             return Ok(self.config.replication_default.min(nodes));
         }

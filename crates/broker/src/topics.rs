@@ -18,7 +18,7 @@ pub(crate) struct Topic {
     pub(crate) config: TopicConfig,
     /// The number of nodes that metadata lists as replicas of each partition. The data is one copy on one disk.
     pub(crate) replication: i32,
-    /// The replicas of partitions that a client has chosen.
+    /// The replicas of partitions that a client has chosen, or that were placed elsewhere than on consecutive nodes.
     pub(crate) assignments: Assignments,
     pub(crate) partitions: Vec<Arc<Partition>>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct TopicRecord {
     pub(crate) configs: BTreeMap<String, String>,
     #[serde(default = "one_replica")]
     pub(crate) replication: i32,
-    /// The replicas of partitions that a client has chosen, by the numbers that the nodes have in the journal
+    /// The replicas of partitions that a client has chosen or that were placed, by the numbers that the nodes have in the journal
     /// ([`Cluster::stored_node`](crate::cluster::Cluster::stored_node)).
     #[serde(default, skip_serializing_if = "Assignments::is_empty")]
     pub(crate) replicas: Assignments,

@@ -41,6 +41,7 @@ mod not_blocking;
 mod oauth;
 mod offsets_topic;
 mod operation;
+mod placement;
 mod racks;
 mod reassignments;
 mod rebalance_protocols;

@@ -155,7 +155,8 @@ fn document() -> String {
          first node belong to the first node then, too. Apache Kafka refuses such a start.\n\n\
          **Racks.** `broker.rack` is the rack of all nodes, or a list with the rack of each: `broker.rack=a,b,c` with `--nodes 3`. An empty\n\
          entry is a node without a rack, and a rack has no comma in its name. With `replica.selector.class`, the leader of a partition\n\
-         redirects consumers with a `client.rack` to a replica in that rack (KIP-392).\n\n\
+         redirects consumers with a `client.rack` to a replica in that rack (KIP-392). The replicas of new partitions\n\
+         are in different racks.\n\n\
          ## APIs\n\n\
          The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
          have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\

@@ -85,11 +85,9 @@ impl Cluster {
             let in_sync = if offline.is_empty() { all.clone() } else { Vec::new() };
             return Replicas { all, in_sync, offline };
         }
-        let (nodes, leader) = (self.nodes.len(), partition.leader());
-        let count = usize::try_from(topic.replication).map_or(1, |count| count.min(nodes));
-        let spread =
-            || (0..count).map(|step| self.nodes[(partition.index as usize + step) % nodes].id).collect();
-        let mut all: Vec<i32> = assigned.cloned().unwrap_or_else(spread);
+        let leader = partition.leader();
+        let mut all: Vec<i32> =
+            assigned.cloned().unwrap_or_else(|| self.spread(partition.index, topic.replication));
         // With all replicas down, another node leads.
         if leader != NO_LEADER && !all.contains(&leader) {
             all.pop();
@@ -98,6 +96,13 @@ impl Cluster {
         let is_in_sync = |id: &i32| partition.unavailable().is_none() && self.is_node_up(*id);
         let (in_sync, offline) = all.iter().copied().partition(is_in_sync);
         Replicas { all, in_sync, offline }
+    }
+
+    /// The replicas of a partition whose topic stores none, if there is more than one.
+    pub(crate) fn spread(&self, index: i32, replication: i32) -> Vec<i32> {
+        let nodes = self.nodes.len();
+        let count = usize::try_from(replication).map_or(1, |count| count.min(nodes));
+        (0..count).map(|step| self.nodes[(index as usize + step) % nodes].id).collect()
     }
 
     /// Returns the error of a request for the partition's leader at `node` under the client's `epoch` (-1: unknown), if there is one.

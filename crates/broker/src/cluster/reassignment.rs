@@ -114,7 +114,7 @@ impl Cluster {
         Err((ErrorCode::InvalidReplicaAssignment, reason))
     }
 
-    /// The replicas of a topic's partitions after `more` were added with these replicas.
+    /// The replicas of a topic's partitions after `more` were added, with these replicas if the client chooses them.
     pub(crate) fn grown_assignments(
         &self,
         topic: &Topic,
@@ -122,7 +122,12 @@ impl Cluster {
         chosen: Option<Vec<Vec<i32>>>,
     ) -> Result<Assignments, Refusal> {
         let mut assignments = topic.assignments.clone();
-        let Some(chosen) = chosen else { return Ok(assignments) };
+        let have = topic.partitions.len() as i32;
+        let Some(chosen) = chosen else {
+            let count = topic.replication.max(1) as usize;
+            assignments.extend(self.place(have..have + more, count, topic.replication));
+            return Ok(assignments);
+        };
         let refuse = |reason: String| {
             Err((ErrorCode::InvalidReplicaAssignment, format!("topic `{}`: {reason}", topic.name)))
         };
@@ -133,7 +138,7 @@ impl Cluster {
             ));
         }
         let count = topic.partitions.first().map_or(1, |first| self.replicas(topic, first).all.len().max(1));
-        for (index, replicas) in (topic.partitions.len() as i32..).zip(chosen) {
+        for (index, replicas) in (have..).zip(chosen) {
             self.check_replicas(&topic.name, &replicas)?;
             if replicas.len() != count {
                 return refuse(format!(
