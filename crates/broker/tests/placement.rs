@@ -6,6 +6,9 @@ use std::sync::Arc;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::alter_partition_reassignments::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use ottla_protocol::messages::unregister_broker::UnregisterBrokerRequest;
@@ -98,4 +101,31 @@ fn a_node_that_is_unregistered_gets_no_replicas() {
     assert_eq!(create(&mut connection, topic(3, 3)), ErrorCode::InvalidReplicationFactor);
     assert_eq!(create(&mut connection, topic(3, 2)), ErrorCode::None);
     assert_eq!(replicas(&mut connection), [[1, 2], [2, 1], [1, 2]]);
+}
+
+/// They had as many as the topic had when it was created. Kafka counts those of partition 0.
+#[test]
+fn new_partitions_have_as_many_replicas_as_partition_0() {
+    let disk = MemStorage::new();
+    let (broker, mut connection) = start(&disk, 3, &[]);
+    assert_eq!(create(&mut connection, topic(1, 1)), ErrorCode::None);
+    let reassign = |connection: &mut Raw, nodes: &[i32]| {
+        let partition = ReassignablePartition { partition_index: 0, replicas: Some(nodes.to_vec()) };
+        let request = AlterPartitionReassignmentsRequest {
+            timeout_ms: 1000,
+            allow_replication_factor_change: true,
+            topics: vec![ReassignableTopic { name: "orders".into(), partitions: vec![partition] }],
+        };
+        let answer = connection.ask(1, &request).expect("an answer");
+        assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::None);
+    };
+    reassign(&mut connection, &[1, 2, 3]);
+    assert_eq!(grow(&mut connection, 2), ErrorCode::None);
+    reassign(&mut connection, &[1]);
+    assert_eq!(grow(&mut connection, 3), ErrorCode::None);
+    let all = [vec![1], vec![2, 3, 1], vec![3]];
+    assert_eq!(replicas(&mut connection), all);
+    broker.stop();
+    let (_broker, mut connection) = start(&disk, 3, &[]);
+    assert_eq!(replicas(&mut connection), all, "after a restart");
 }

@@ -114,7 +114,8 @@ impl Cluster {
         Err((ErrorCode::InvalidReplicaAssignment, reason))
     }
 
-    /// The replicas of a topic's partitions after `more` were added, with these replicas if the client chooses them.
+    /// The replicas of a topic's partitions after `more` were added, with these replicas if the client chooses them. As in Kafka, the
+    /// new partitions have as many as partition 0.
     pub(crate) fn grown_assignments(
         &self,
         topic: &Topic,
@@ -123,8 +124,8 @@ impl Cluster {
     ) -> Result<Assignments, Refusal> {
         let mut assignments = topic.assignments.clone();
         let have = topic.partitions.len() as i32;
+        let count = topic.partitions.first().map_or(1, |first| self.replicas(topic, first).all.len().max(1));
         let Some(chosen) = chosen else {
-            let count = topic.replication.max(1) as usize;
             assignments.extend(self.place(have..have + more, count, topic.replication));
             return Ok(assignments);
         };
@@ -137,7 +138,6 @@ impl Cluster {
                 chosen.len()
             ));
         }
-        let count = topic.partitions.first().map_or(1, |first| self.replicas(topic, first).all.len().max(1));
         for (index, replicas) in (have..).zip(chosen) {
             self.check_replicas(&topic.name, &replicas)?;
             if replicas.len() != count {
