@@ -101,6 +101,8 @@ pub struct BrokerConfig {
     pub replica_selector: ReplicaSelector,
     /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
     pub auto_create_topics: bool,
+    /// `delete.topic.enable`: clients may delete topics. On by default.
+    pub delete_topics: bool,
     /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
     pub partitions_default: i32,
     /// `default.replication.factor`: the replicas of a topic that is created without a number. At most the number of nodes, unlike in
@@ -227,6 +229,7 @@ impl Default for BrokerConfig {
             racks: Vec::new(),
             replica_selector: ReplicaSelector::default(),
             auto_create_topics: true,
+            delete_topics: true,
             partitions_default: 1,
             replication_default: 1,
             request_bytes_max: 100 << 20,
@@ -399,6 +402,7 @@ impl BrokerConfig {
             "broker.rack" => self.racks = racks::racks_of(value)?,
             "replica.selector.class" => self.replica_selector = value.parse()?,
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
+            "delete.topic.enable" => self.delete_topics = boolean(name, value)?,
             "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,
             "default.replication.factor" => {
                 self.replication_default = number(name, value, 1, i64::from(i16::MAX))? as i32;

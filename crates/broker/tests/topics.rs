@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, BrokerThread, Clock};
+use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock};
 use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
@@ -152,6 +152,23 @@ fn a_deletion_that_cannot_finish_stops_no_other_topic() {
     disk.heal();
     assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None, "the deletion was tried again");
     assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 0)));
+}
+
+/// `delete.topic.enable` had no effect.
+#[test]
+fn a_broker_without_topic_deletion_refuses_it() {
+    let set = |config: &mut BrokerConfig| config.set("delete.topic.enable", "false").expect("a boolean");
+    let builder = Broker::builder().memory().topic("orders", 1).configure(set);
+    let broker = builder.spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::TopicDeletionDisabled);
+    let topic_names = vec!["orders".into()];
+    let request = DeleteTopicsRequest { topic_names, timeout_ms: 1000, ..Default::default() };
+    for (version, code) in [(1, ErrorCode::InvalidRequest), (3, ErrorCode::TopicDeletionDisabled)] {
+        let answer = connection.ask(version, &request).expect("an answer");
+        assert_eq!(answer.responses[0].error_code, code, "version {version}");
+    }
+    assert_eq!(broker.cluster().partitions_of("orders"), Some(1));
 }
 
 #[test]

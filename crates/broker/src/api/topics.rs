@@ -26,6 +26,8 @@ use crate::topics::{NewTopic, Topic};
 const CREATE_STRICT_FROM: i16 = 6;
 const DELETE_STRICT_FROM: i16 = 5;
 const GROW_STRICT_FROM: i16 = 3;
+/// From this version on, clients know TOPIC_DELETION_DISABLED.
+const DELETION_DISABLED_FROM: i16 = 3;
 
 impl Api for CreateTopicsRequest {
     async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
@@ -195,6 +197,11 @@ fn result_of(
 
 impl Api for DeleteTopicsRequest {
     async fn handle(self, context: RequestContext) -> DeleteTopicsResponse {
+        if !context.cluster().config.delete_topics {
+            let is_known = context.version >= DELETION_DISABLED_FROM;
+            let code = if is_known { ErrorCode::TopicDeletionDisabled } else { ErrorCode::InvalidRequest };
+            return self.refuse(&context, code);
+        }
         let topics = named(self);
         let mut charge = context.mutation_charge(DELETE_STRICT_FROM, false);
         let delete = move |cluster: &Cluster| (delete_all(cluster, topics, &mut charge), charge.pause());
