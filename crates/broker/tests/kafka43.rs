@@ -132,6 +132,26 @@ fn metadata_prefers_a_topic_id_over_a_name() {
     assert_eq!(connection.ask(13, &all).expect("an answer").topics.len(), 2);
 }
 
+/// They were described. The fields are in these versions, but Kafka accepts them from version 12 on only.
+#[test]
+fn metadata_by_topic_id_is_refused_before_version_12() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let id = id_of(&mut connection, "orders");
+    for (version, code) in
+        [(10, ErrorCode::InvalidRequest), (11, ErrorCode::InvalidRequest), (12, ErrorCode::None)]
+    {
+        for name in [Some("orders".to_owned()), None] {
+            let topics = vec![MetadataRequestTopic { topic_id: id, name }];
+            let request = MetadataRequest { topics: Some(topics), ..Default::default() };
+            let answer = connection.ask(version, &request).expect("an answer");
+            let topics: Vec<_> =
+                answer.topics.iter().map(|topic| (topic.error_code, topic.topic_id)).collect();
+            assert_eq!(topics, [(code, id)], "version {version}");
+        }
+    }
+}
+
 /// The name was empty in all versions. Kafka's is null where it can be, and clients take that for "unknown".
 #[test]
 fn a_topic_id_that_does_not_exist_has_no_name() {

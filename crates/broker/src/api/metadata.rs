@@ -19,8 +19,16 @@ use crate::quotas::Throttled;
 use crate::security::acl::ResourceType;
 use crate::topics::{METADATA_TOPIC, NewTopic, Topic, check_name};
 
+/// From this version on, a topic can be requested by its id, without a name. The fields are those of version 10, in which Kafka does not
+/// accept them.
+const IDS_FROM: i16 = 12;
+
 impl Api for MetadataRequest {
     async fn handle(self, context: RequestContext) -> MetadataResponse {
+        let has_id = |topic: &MetadataRequestTopic| topic.name.is_none() || topic.topic_id != Uuid::ZERO;
+        if context.version < IDS_FROM && self.topics.iter().flatten().any(has_id) {
+            return self.refuse(&context, ErrorCode::InvalidRequest);
+        }
         let cluster = context.cluster();
         let all = is_of_all(&self, &context);
         let is_requested = self.include_topic_authorized_operations;
@@ -137,9 +145,7 @@ async fn create_missing(
 
 /// The name of a topic that is asked for by an id which does not exist.
 fn unknown_name(version: i16) -> Option<String> {
-    /// From this version on, a name can be null.
-    const NULL_NAMES_FROM: i16 = 12;
-    (version < NULL_NAMES_FROM).then(String::new)
+    (version < IDS_FROM).then(String::new)
 }
 
 fn one(
