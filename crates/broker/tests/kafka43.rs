@@ -152,6 +152,21 @@ fn metadata_by_topic_id_is_refused_before_version_12() {
     }
 }
 
+/// Only a topic that exists was internal.
+#[test]
+fn an_internal_topic_that_does_not_exist_is_internal() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for (name, is_internal) in [("__consumer_offsets", true), ("orders", false)] {
+        let topic = MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
+        let topics = Some(vec![topic]);
+        let request = MetadataRequest { topics, allow_auto_topic_creation: false, ..Default::default() };
+        let answer = connection.ask(12, &request).expect("an answer");
+        let topic = &answer.topics[0];
+        assert_eq!((topic.error_code, topic.is_internal), (ErrorCode::UnknownTopicOrPartition, is_internal));
+    }
+}
+
 /// The name was empty in all versions. Kafka's is null where it can be, and clients take that for "unknown".
 #[test]
 fn a_topic_id_that_does_not_exist_has_no_name() {

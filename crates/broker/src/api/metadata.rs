@@ -176,7 +176,12 @@ fn one(
         (None, Err((code, _))) => code,
         (None, Ok(())) => ErrorCode::UnknownTopicOrPartition,
     };
-    MetadataResponseTopic { error_code, name: Some(name), ..Default::default() }
+    MetadataResponseTopic {
+        error_code,
+        is_internal: is_internal(&name),
+        name: Some(name),
+        ..Default::default()
+    }
 }
 
 fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
