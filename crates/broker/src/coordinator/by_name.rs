@@ -65,6 +65,11 @@ impl<V> ByName<V> {
         Some(value)
     }
 
+    /// The values, in no order.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.values.values_mut().map(|value| &mut **value)
+    }
+
     /// The entries in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &V)> {
         self.after(None)

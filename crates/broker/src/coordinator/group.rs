@@ -340,6 +340,13 @@ impl Group {
         }
     }
 
+    /// Begins the sessions of all members again.
+    pub(super) fn begin_sessions(&mut self, now: Instant) {
+        for member in self.members.values_mut() {
+            member.heard_at = now;
+        }
+    }
+
     /// A member leaves.
     pub(crate) fn leave(&mut self, now: Instant, member_id: &str) -> Result<(), ErrorCode> {
         if self.pending.remove(member_id).is_some() {

@@ -15,6 +15,8 @@ pub(super) struct Table {
     pub(super) by_id: ByName<Group>,
     /// The groups by a time at which a deadline may have passed. It is not later than the first deadline.
     deadlines: Deadlines,
+    /// The first tick has begun the sessions of the members that were loaded.
+    has_begun: bool,
 }
 
 impl Table {
@@ -57,8 +59,14 @@ impl Table {
         self.deadlines.first().is_some_and(|(at, _)| *at == next)
     }
 
-    /// Handles the deadlines that have passed. Returns the time of the next tick.
+    /// Handles the deadlines that have passed. Returns the time of the next tick. The first tick begins the sessions of the members that
+    /// were loaded: while other logs were opened, nothing listened, and no member could send a heartbeat.
     pub(super) fn tick(&mut self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            for group in self.by_id.values_mut() {
+                group.begin_sessions(now);
+            }
+        }
         for group_id in self.take_due(now) {
             let Some(group) = self.by_id.get_mut(&group_id) else { continue };
             let next = group.tick(now);

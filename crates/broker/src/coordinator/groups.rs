@@ -119,7 +119,7 @@ impl Groups {
         keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
-    fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+    pub(super) fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         self.lock().tick(cluster, now)
     }
 
@@ -484,7 +484,7 @@ impl Groups {
         self.changed.notify_one();
     }
 
-    /// Takes a group from its record at the start. Sessions of its members begin again.
+    /// Takes a group from its record at the start. Sessions of its members begin again with the first tick.
     pub(crate) fn load(&self, group_id: String, value: GroupMetadataValue) {
         let now = Instant::now();
         let group = Group::from_record(&group_id, value, now, &self.memory, &self.names);

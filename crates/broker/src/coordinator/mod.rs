@@ -19,6 +19,8 @@ pub(crate) mod share_group;
 pub(crate) mod share_partition;
 pub(crate) mod share_state;
 mod shared_names;
+#[cfg(test)]
+mod slow_start_tests;
 mod small_map;
 mod subscribed;
 mod unstable_offsets;

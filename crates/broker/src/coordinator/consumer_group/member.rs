@@ -152,6 +152,11 @@ impl Member {
         [self.revoke_by, self.join_by, self.sync_by].into_iter().flatten().fold(session, Instant::min)
     }
 
+    /// The time by which the member must have given up the partitions that it begins to give up now.
+    pub(super) fn revocation_end(&self, now: Instant) -> Instant {
+        now + Duration::from_millis(self.profile.rebalance_timeout_ms.max(0) as u64)
+    }
+
     /// Returns whether the member uses the classic protocol.
     pub(crate) fn is_classic(&self) -> bool {
         self.profile.classic.is_some()

@@ -155,6 +155,14 @@ impl ConsumerGroup {
         group
     }
 
+    /// Begins the sessions of all members again, and the times in which they have to give up partitions.
+    pub(super) fn begin_sessions(&mut self, now: Instant) {
+        for member in self.members.values_mut() {
+            member.heard_at = now;
+            member.revoke_by = member.revoke_by.map(|_| member.revocation_end(now));
+        }
+    }
+
     /// Adds a member that was read. Of two owners of one partition the first keeps it.
     pub(super) fn adopt(&mut self, id: String, mut member: Member, now: Instant) {
         let owners = &mut self.owners;
@@ -167,8 +175,7 @@ impl ConsumerGroup {
         claim(&mut member.assigned);
         claim(&mut member.revoking);
         if member.state == MemberState::UnrevokedPartitions && !member.is_classic() {
-            let timeout = member.profile.rebalance_timeout_ms.max(0) as u64;
-            member.revoke_by = Some(now + Duration::from_millis(timeout));
+            member.revoke_by = Some(member.revocation_end(now));
         }
         if let Some(instance) = &member.profile.instance_id {
             self.instances.insert(instance.clone(), id.clone());

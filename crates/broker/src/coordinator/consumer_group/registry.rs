@@ -46,6 +46,8 @@ struct State {
     by_id: BTreeMap<String, Entry>,
     /// The groups by a time at which a member may be late. It is not later than the first deadline.
     deadlines: Deadlines,
+    /// The first tick has begun the sessions of the members that were loaded.
+    has_begun: bool,
 }
 
 #[derive(Debug)]
@@ -96,7 +98,7 @@ impl ConsumerGroups {
         if is_new {
             self.create(&mut state, cluster, group_id, &beat)?;
         }
-        let State { by_id, deadlines } = &mut *state;
+        let State { by_id, deadlines, .. } = &mut *state;
         let Some(entry) = by_id.get_mut(group_id) else { return Err(not_found(group_id)) };
         let settings = entry.settings(cluster, group_id);
         let leaves = beat.epoch < 0;
@@ -356,7 +358,7 @@ impl ConsumerGroups {
         delete(&mut self.lock(group_id), cluster, group_id)
     }
 
-    /// Takes a group from its records at the start. Sessions of its members begin again.
+    /// Takes a group from its records at the start. Sessions of its members begin again with the first tick.
     pub(crate) fn load(&self, group_id: String, stored: StoredConsumerGroup) {
         if stored.is_gone() {
             return;
@@ -376,13 +378,20 @@ impl ConsumerGroups {
         keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
-    fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+    pub(in crate::coordinator) fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         self.shards.iter().filter_map(|shard| Self::tick_shard(&mut lock(shard), cluster, now)).min()
     }
 
+    /// The first tick begins the sessions of the members that were loaded: while other logs were opened, nothing listened, and no member
+    /// could send a heartbeat.
     fn tick_shard(state: &mut State, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+        if !std::mem::replace(&mut state.has_begun, true) {
+            for entry in state.by_id.values_mut() {
+                entry.group.begin_sessions(now);
+            }
+        }
         loop {
-            let State { by_id, deadlines } = &mut *state;
+            let State { by_id, deadlines, .. } = &mut *state;
             let (at, group_id) = deadlines.first()?.clone();
             if at > now {
                 return Some(at);

@@ -383,6 +383,13 @@ impl ShareGroup {
         hash as i64
     }
 
+    /// Begins the sessions of all members again.
+    pub(super) fn begin_sessions(&mut self, now: Instant) {
+        for member in self.members.values_mut() {
+            member.heard_at = now;
+        }
+    }
+
     /// Adds a member that was read.
     pub(super) fn adopt(&mut self, id: String, profile: ShareProfile, now: Instant) -> &mut ShareMember {
         let kept = self.memory.keep_known(bytes_of(&id, &profile));

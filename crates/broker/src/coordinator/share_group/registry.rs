@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) by_id: BTreeMap<String, Entry>,
     /// The groups by a time at which a member may be late. It is not later than the first deadline.
     deadlines: Deadlines,
+    /// The first tick has begun the sessions of the members that were loaded.
+    has_begun: bool,
 }
 
 #[derive(Debug)]
@@ -129,7 +131,7 @@ impl ShareGroups {
             delay = cluster.config.group_initial_delay;
             self.create(&mut state, cluster, group_id)?;
         }
-        let State { by_id, deadlines } = &mut *state;
+        let State { by_id, deadlines, .. } = &mut *state;
         let Some(entry) = by_id.get_mut(group_id) else { return Err(not_found(group_id)) };
         let settings = entry.settings(cluster, group_id);
         let outcome = entry.group.heartbeat(now, now_ms, beat, &settings, &**cluster);
@@ -254,7 +256,7 @@ impl ShareGroups {
         self.lock().by_id.keys().cloned().collect()
     }
 
-    /// Takes a group from its records at the start. Sessions of its members begin again.
+    /// Takes a group from its records at the start. Sessions of its members begin again with the first tick.
     pub(crate) fn load(&self, group_id: String, stored: StoredShareGroup) {
         if stored.is_gone() {
             return;
@@ -274,7 +276,7 @@ impl ShareGroups {
         keep_time(&self.changed, |now| self.tick(cluster, now)).await;
     }
 
-    fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
+    pub(in crate::coordinator) fn tick(&self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         let mut left = Vec::new();
         let next = self.remove_late(cluster, now, &mut left);
         for (group_id, members) in left {
@@ -293,7 +295,8 @@ impl ShareGroups {
         }
     }
 
-    /// Removes members whose session is over, and adds them to `left` by their groups.
+    /// Removes members whose session is over, and adds them to `left` by their groups. The first call begins the sessions of the members
+    /// that were loaded: while other logs were opened, nothing listened, and no member could send a heartbeat.
     fn remove_late(
         &self,
         cluster: &Arc<Cluster>,
@@ -301,8 +304,13 @@ impl ShareGroups {
         left: &mut Vec<(String, Vec<String>)>,
     ) -> Option<Instant> {
         let mut state = self.lock();
+        if !std::mem::replace(&mut state.has_begun, true) {
+            for entry in state.by_id.values_mut() {
+                entry.group.begin_sessions(now);
+            }
+        }
         loop {
-            let State { by_id, deadlines } = &mut *state;
+            let State { by_id, deadlines, .. } = &mut *state;
             let (at, group_id) = deadlines.first()?.clone();
             if at > now {
                 return Some(at);

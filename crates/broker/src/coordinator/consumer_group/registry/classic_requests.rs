@@ -66,7 +66,7 @@ impl ConsumerGroups {
         (join, is_new): (Join, bool),
     ) -> Result<ClassicJoined, ErrorCode> {
         let (now, now_ms) = (Instant::now(), cluster.clock.now_ms());
-        let State { by_id, deadlines } = &mut *state;
+        let State { by_id, deadlines, .. } = &mut *state;
         let entry = by_id.get_mut(group_id).ok_or(ErrorCode::UnknownMemberId)?;
         let settings = entry.settings(cluster, group_id);
         let is_static = join.instance_id.is_some();
@@ -134,7 +134,7 @@ impl ConsumerGroups {
         act: impl FnOnce(&mut ConsumerGroup, &GroupSettings) -> T,
     ) -> Option<T> {
         let mut state = self.lock(group_id);
-        let State { by_id, deadlines } = &mut *state;
+        let State { by_id, deadlines, .. } = &mut *state;
         let entry = by_id.get_mut(group_id).filter(|entry| !entry.group.members.is_empty())?;
         let settings = entry.settings(cluster, group_id);
         let result = act(&mut entry.group, &settings);
