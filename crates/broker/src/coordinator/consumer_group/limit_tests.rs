@@ -13,18 +13,18 @@ use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal, Topi
 use super::patterns::ResolvedPattern;
 use crate::memory::KeptMemory;
 
-const GROUP: &str = "billing";
+pub(super) const GROUP: &str = "billing";
 
 /// Topics that count how often one of them is looked up.
 #[derive(Default)]
-struct Topics {
+pub(super) struct Topics {
     version: u64,
     by_name: BTreeMap<String, (Uuid, i32)>,
     lookups: Cell<usize>,
 }
 
 impl Topics {
-    fn put(&mut self, name: &str, partitions: i32) {
+    pub(super) fn put(&mut self, name: &str, partitions: i32) {
         self.version += 1;
         let id = Uuid((self.by_name.len() as u128 + 1).to_be_bytes());
         self.by_name.insert(name.to_owned(), (id, partitions));
@@ -50,7 +50,7 @@ impl TopicLookup for Topics {
     }
 }
 
-fn settings() -> GroupSettings {
+pub(super) fn settings() -> GroupSettings {
     GroupSettings {
         session_timeout: Duration::from_secs(45),
         heartbeat_interval: Duration::from_secs(5),
@@ -61,13 +61,13 @@ fn settings() -> GroupSettings {
     }
 }
 
-fn new_group(memory: &KeptMemory) -> ConsumerGroup {
+pub(super) fn new_group(memory: &KeptMemory) -> ConsumerGroup {
     let kept = memory.keep(ConsumerGroup::bytes(GROUP)).expect("there is room");
     ConsumerGroup::new(memory.clone(), kept)
 }
 
 /// A member that joins with these names.
-fn join(id: &str, names: &[&str]) -> Beat {
+pub(super) fn join(id: &str, names: &[&str]) -> Beat {
     Beat {
         member_id: id.into(),
         rebalance_timeout_ms: Some(30_000),

@@ -30,4 +30,6 @@ mod reconcile;
 pub(crate) mod records;
 pub(crate) mod registry;
 mod settings;
+#[cfg(test)]
+mod story_tests;
 mod topics;

@@ -183,9 +183,16 @@ impl ConsumerGroup {
         self.members.insert(id, member);
     }
 
-    /// The records of everything that changed since the last successful write.
+    /// The records of everything that changed since the last successful write. Those that remove parts come first.
     pub(super) fn records(&self, group_id: &str) -> Result<Vec<InternalRecord>, EncodeError> {
-        self.changed.iter().map(|change| self.record(group_id, change)).collect()
+        let mut records = Vec::with_capacity(self.changed.len());
+        for change in &self.changed {
+            let record = self.record(group_id, change)?;
+            let place = if record.value.is_none() { change.place_of_removal() } else { PLACE_OF_VALUES };
+            records.push((place, record));
+        }
+        records.sort_by_key(|(place, _)| *place);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
     /// The records that remove the group with its members and patterns.
@@ -256,6 +263,22 @@ impl ConsumerGroup {
             }
         };
         Ok(InternalRecord { key, value })
+    }
+}
+
+/// The place of records with a value, behind those that remove parts.
+const PLACE_OF_VALUES: u8 = 4;
+
+impl Change {
+    /// The place of the record that removes the part. Kafka's `GroupMetadataManager` does not load a partition in which a member is
+    /// removed before its assignments, and forgets an instance if the member that it has replaced is removed behind its own record.
+    const fn place_of_removal(&self) -> u8 {
+        match self {
+            Self::Current(_) => 0,
+            Self::Target(_) => 1,
+            Self::Member(_) => 2,
+            Self::Pattern(_) | Self::Group | Self::TargetEpoch => 3,
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// A part of the group whose record is older than the group. The order is the order of the records.
+/// A part of the group whose record is older than the group. The order is the order of the records with a value.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Change {
     Member(String),

@@ -442,3 +442,16 @@ fn a_member_that_joins_during_a_deletion_gets_its_partitions() {
     assert_eq!(story.group.initialized()[&ORDERS].len(), 4);
     assert_eq!(story.assigned("m1").len(), 4);
 }
+
+/// Kafka's coordinator did not load the partition: the record of the member was removed first.
+#[test]
+fn the_record_of_a_member_is_removed_after_those_of_its_assignments() {
+    let mut story = Story::new();
+    story.join("m1", &["orders"]);
+    let before = story.log.len();
+    story.beat("m1", -1, None).expect("it leaves");
+    let kinds: Vec<(u8, bool)> =
+        story.log[before..].iter().map(|record| (record.key[1], record.value.is_some())).collect();
+    // The current assignment, the target assignment, the member, and the epoch of the group.
+    assert_eq!(kinds, [(14, false), (13, false), (10, false), (11, true)]);
+}

@@ -146,9 +146,16 @@ impl ShareGroup {
         group
     }
 
-    /// The records of everything that changed since the last successful write.
+    /// The records of everything that changed since the last successful write. Those that remove parts come first.
     pub(super) fn records(&self, group_id: &str) -> Result<Vec<InternalRecord>, EncodeError> {
-        self.changed.iter().map(|change| self.record(group_id, change)).collect()
+        let mut records = Vec::with_capacity(self.changed.len());
+        for change in &self.changed {
+            let record = self.record(group_id, change)?;
+            let place = if record.value.is_none() { change.place_of_removal() } else { PLACE_OF_VALUES };
+            records.push((place, record));
+        }
+        records.sort_by_key(|(place, _)| *place);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
     /// The records that remove a group without members.
@@ -224,6 +231,22 @@ impl ShareGroup {
             initializing_topics: topics(&self.state_partitions.initializing),
             initialized_topics: topics(&self.state_partitions.initialized),
             deleting_topics: deleting.collect(),
+        }
+    }
+}
+
+/// The place of records with a value, behind those that remove parts.
+const PLACE_OF_VALUES: u8 = 4;
+
+impl Change {
+    /// The place of the record that removes the part. Kafka's `GroupMetadataManager` does not load a partition in which a member is
+    /// removed before its assignments.
+    const fn place_of_removal(&self) -> u8 {
+        match self {
+            Self::Current(_) => 0,
+            Self::Target(_) => 1,
+            Self::Member(_) => 2,
+            Self::Group | Self::TargetEpoch | Self::StatePartitions => 3,
         }
     }
 }

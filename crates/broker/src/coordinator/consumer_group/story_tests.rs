@@ -1,0 +1,54 @@
+//! Stories of one group, by the rules of Kafka's `GroupMetadataManager`.
+
+use tokio::time::Instant;
+
+use super::group::{Beat, BeatAnswer, ConsumerGroup, Refusal};
+use super::limit_tests::{GROUP, Topics, join, new_group, settings};
+use crate::memory::KeptMemory;
+
+/// A group with its topics.
+struct Story {
+    group: ConsumerGroup,
+    topics: Topics,
+    now_ms: i64,
+}
+
+impl Story {
+    /// A group whose members subscribe to topics with these numbers of partitions.
+    fn new(topics: &[(&str, i32)]) -> Self {
+        let mut all = Topics::default();
+        for (name, partitions) in topics {
+            all.put(name, *partitions);
+        }
+        Self { group: new_group(&KeptMemory::new(1 << 20)), topics: all, now_ms: 1_000_000 }
+    }
+
+    fn beat(&mut self, beat: Beat) -> Result<BeatAnswer, Refusal> {
+        self.group.heartbeat(Instant::now(), self.now_ms, beat, &settings(), &self.topics)
+    }
+
+    /// The types of the records since the last call, and whether each has a value.
+    fn records(&mut self) -> Vec<(u8, bool)> {
+        let records = self.group.records(GROUP).expect("short names");
+        self.group.changed.clear();
+        records.iter().map(|record| (record.key[1], record.value.is_some())).collect()
+    }
+}
+
+/// Kafka's coordinator did not load the partition: the record of the member was removed first.
+#[test]
+fn the_record_of_a_member_is_removed_after_those_of_its_assignments() {
+    let mut story = Story::new(&[("t", 2)]);
+    let of_instance = |beat: Beat| Beat { instance_id: Some("i".into()), ..beat };
+    let leaves = |id: &str, epoch| of_instance(Beat { member_id: id.into(), epoch, ..Beat::default() });
+    story.beat(of_instance(join("b", &["t"]))).expect("the member joins");
+    story.beat(leaves("b", -2)).expect("it leaves for a while");
+    story.records();
+    story.beat(of_instance(join("a", &["t"]))).expect("the member returns under another id");
+    // The current assignment, the target assignment and the member of the old id, and then those of the new one.
+    let replaced = [(8, false), (7, false), (5, false), (5, true), (7, true), (8, true)];
+    assert_eq!(story.records(), replaced);
+    story.beat(leaves("a", -1)).expect("it leaves");
+    // The epochs of the group and of its target assignment follow.
+    assert_eq!(story.records(), [(8, false), (7, false), (5, false), (3, true), (6, true)]);
+}
