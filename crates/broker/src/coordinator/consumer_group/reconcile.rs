@@ -45,9 +45,8 @@ impl ConsumerGroup {
         };
         let epoch = match member.state {
             MemberState::Stable if member.epoch != self.assignment_epoch => member.epoch,
-            MemberState::UnrevokedPartitions if !owns(&member.revoking) => {
-                self.assignment_epoch.min(member.epoch + 1)
-            }
+            // If it has to give up others now, it keeps its epoch: should the answer be lost, its next heartbeat has that one.
+            MemberState::UnrevokedPartitions if !owns(&member.revoking) => member.epoch,
             MemberState::Stable | MemberState::UnrevokedPartitions => {
                 if !has_new_subscription {
                     return Ok(false);

@@ -27,6 +27,10 @@ impl Story {
         self.group.heartbeat(Instant::now(), self.now_ms, beat, &settings(), &self.topics)
     }
 
+    fn join(&mut self, id: &str, names: &[&str]) -> BeatAnswer {
+        self.beat(join(id, names)).expect("the member joins")
+    }
+
     /// The types of the records since the last call, and whether each has a value.
     fn records(&mut self) -> Vec<(u8, bool)> {
         let records = self.group.records(GROUP).expect("short names");
@@ -51,4 +55,25 @@ fn the_record_of_a_member_is_removed_after_those_of_its_assignments() {
     story.beat(leaves("a", -1)).expect("it leaves");
     // The epochs of the group and of its target assignment follow.
     assert_eq!(story.records(), [(8, false), (7, false), (5, false), (3, true), (6, true)]);
+}
+
+/// The member was fenced, and gave up everything: its epoch had grown with the answer that did not arrive.
+#[test]
+fn a_member_that_gives_up_more_partitions_keeps_its_epoch() {
+    let mut story = Story::new(&[("t", 4)]);
+    let epoch = story.join("a", &["t"]).epoch;
+    story.join("b", &["t"]);
+    let beat = Beat { member_id: "a".into(), epoch, ..Beat::default() };
+    let kept = story.beat(beat.clone()).expect("a heartbeat").assignment.expect("it gives up two");
+    assert_eq!(kept.len(), 2);
+    story.join("c", &["t"]);
+    story.join("d", &["t"]);
+    let given_up = Beat { owned: Some(kept.clone()), ..beat };
+    for _ in 0..2 {
+        let answer = story.beat(given_up.clone()).expect("a heartbeat, and its repetition");
+        assert_eq!(answer.epoch, epoch, "it has to give up another one first");
+    }
+    let last = story.group.members["a"].assigned.keys().copied().collect();
+    let answer = story.beat(Beat { owned: Some(last), ..given_up }).expect("a heartbeat");
+    assert_eq!(answer.epoch, story.group.epoch);
 }
