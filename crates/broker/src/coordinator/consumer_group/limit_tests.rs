@@ -30,6 +30,10 @@ impl Topics {
         self.by_name.insert(name.to_owned(), (id, partitions));
     }
 
+    pub(super) fn id(&self, name: &str) -> Uuid {
+        self.by_name[name].0
+    }
+
     fn names(&self) -> BTreeSet<Arc<str>> {
         self.by_name.keys().map(|name| Arc::<str>::from(name.as_str())).collect()
     }

@@ -51,7 +51,7 @@ impl ConsumerGroup {
                 if !has_new_subscription {
                     return Ok(false);
                 }
-                let step = self.without_unsubscribed(member, lookup);
+                let step = self.without_unsubscribed(member, &owns, lookup);
                 return Ok(self.take(now, member_id, step));
             }
             MemberState::UnreleasedPartitions => member.epoch,
@@ -102,14 +102,23 @@ impl ConsumerGroup {
     }
 
     /// The partitions of topics to which the member does not subscribe any more are taken away at once.
-    fn without_unsubscribed(&self, member: &Member, lookup: &dyn TopicLookup) -> Step {
+    fn without_unsubscribed(
+        &self,
+        member: &Member,
+        owns: &dyn Fn(&Assigned) -> bool,
+        lookup: &dyn TopicLookup,
+    ) -> Step {
         let topics = self.subscribed_topics(&member.profile, lookup);
         let (assigned, gone): (Assigned, Assigned) =
             member.assigned.iter().partition(|(place, _)| topics.contains_key(&place.0));
-        let state = if gone.is_empty() { member.state } else { MemberState::UnrevokedPartitions };
+        let epoch = member.epoch;
         let mut revoking = member.revoking.clone();
-        revoking.extend(gone);
-        Step { state, epoch: member.epoch, assigned, revoking }
+        revoking.extend(&gone);
+        if !gone.is_empty() && owns(&revoking) {
+            return Step { state: MemberState::UnrevokedPartitions, epoch, assigned, revoking };
+        }
+        // A member that has given them up already reports nothing new: there is nothing to wait for.
+        Step { state: member.state, epoch, assigned, revoking: member.revoking.clone() }
     }
 
     /// Applies a step. Returns whether it changes the member's partitions.

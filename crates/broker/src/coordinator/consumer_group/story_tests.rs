@@ -1,8 +1,10 @@
 //! Stories of one group, by the rules of Kafka's `GroupMetadataManager`.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::group::{Beat, BeatAnswer, ConsumerGroup, Refusal};
+use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal};
 use super::limit_tests::{GROUP, Topics, join, new_group, settings};
 use crate::memory::KeptMemory;
 
@@ -10,6 +12,7 @@ use crate::memory::KeptMemory;
 struct Story {
     group: ConsumerGroup,
     topics: Topics,
+    settings: GroupSettings,
     now_ms: i64,
 }
 
@@ -20,11 +23,12 @@ impl Story {
         for (name, partitions) in topics {
             all.put(name, *partitions);
         }
-        Self { group: new_group(&KeptMemory::new(1 << 20)), topics: all, now_ms: 1_000_000 }
+        let group = new_group(&KeptMemory::new(1 << 20));
+        Self { group, topics: all, settings: settings(), now_ms: 1_000_000 }
     }
 
     fn beat(&mut self, beat: Beat) -> Result<BeatAnswer, Refusal> {
-        self.group.heartbeat(Instant::now(), self.now_ms, beat, &settings(), &self.topics)
+        self.group.heartbeat(Instant::now(), self.now_ms, beat, &self.settings, &self.topics)
     }
 
     fn join(&mut self, id: &str, names: &[&str]) -> BeatAnswer {
@@ -76,4 +80,22 @@ fn a_member_that_gives_up_more_partitions_keeps_its_epoch() {
     let last = story.group.members["a"].assigned.keys().copied().collect();
     let answer = story.beat(Beat { owned: Some(last), ..given_up }).expect("a heartbeat");
     assert_eq!(answer.epoch, story.group.epoch);
+}
+
+/// The group waited for the end of the rebalance timeout, and removed the member: it had nothing more to report.
+#[test]
+fn a_member_may_give_up_a_topic_before_it_unsubscribes() {
+    let mut story = Story::new(&[("t", 2), ("u", 1)]);
+    story.settings.assignment_interval = Duration::from_secs(10);
+    let joined = story.join("a", &["t", "u"]);
+    let of_t = story.topics.id("t");
+    let mut kept = joined.assignment.expect("an assignment");
+    kept.retain(|(topic, _)| *topic == of_t);
+    let beat = Beat { member_id: "a".into(), epoch: joined.epoch, ..Beat::default() };
+    let names = Some(["t".to_owned()].into());
+    let changes = Beat { names, owned: Some(kept.clone()), ..beat.clone() };
+    let answer = story.beat(changes).expect("another subscription");
+    assert_eq!((answer.epoch, answer.assignment), (joined.epoch, Some(kept)));
+    story.now_ms += 10_000;
+    assert_eq!(story.beat(beat).expect("a heartbeat").epoch, story.group.epoch);
 }
