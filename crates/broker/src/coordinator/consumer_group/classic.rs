@@ -181,7 +181,6 @@ impl ConsumerGroup {
     /// Handles LeaveGroup, which may name the member by its instance id only.
     pub(crate) fn leave_classic(
         &mut self,
-        now_ms: i64,
         member_id: &str,
         instance_id: Option<&str>,
     ) -> Result<(), ErrorCode> {
@@ -197,7 +196,7 @@ impl ConsumerGroup {
         if !self.members.contains_key(&id) {
             return Err(ErrorCode::UnknownMemberId);
         }
-        self.dismiss(now_ms, &[id]);
+        self.dismiss(&[id]);
         Ok(())
     }
 }

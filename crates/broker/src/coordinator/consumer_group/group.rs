@@ -199,7 +199,7 @@ impl ConsumerGroup {
         lookup: &dyn TopicLookup,
     ) -> Result<BeatAnswer, Refusal> {
         if beat.epoch < 0 {
-            return self.leave(now, now_ms, &beat);
+            return self.leave(now, &beat);
         }
         let joins = beat.epoch == 0;
         let is_full = beat.rebalance_timeout_ms.is_some()
@@ -244,7 +244,7 @@ impl ConsumerGroup {
         let Beat { member_id, owned, resolved, .. } = beat;
         let (has_new_subscription, has_new_assignor) = self.update(now, beat)?;
         let has_new_topics = self.resolve(resolved);
-        self.check_pattern(now_ms, member_id, resolved)?;
+        self.check_pattern(member_id, resolved)?;
         if has_new_subscription || has_new_topics || self.seen_topics != Some(lookup.version()) {
             self.forget_patterns();
             let hash = self.hash_of_topics(lookup);
@@ -260,7 +260,7 @@ impl ConsumerGroup {
         if self.is_assignment_due(now_ms, settings) {
             self.retarget(now_ms, settings, lookup);
         }
-        self.check_room(now_ms, member_id)?;
+        self.check_room(member_id)?;
         let is_other = has_new_subscription || has_new_topics;
         let has_new_partitions = self.reconcile(now, member_id, owned.as_ref(), is_other, lookup)?;
         Ok(Advance { has_new_partitions, has_new_subscription: is_other })
@@ -275,18 +275,17 @@ impl ConsumerGroup {
 
     /// Refuses a member without partitions while there is no room for the group's target assignment. Others keep the partitions that
     /// they have. A member that has just joined leaves the group.
-    fn check_room(&mut self, now_ms: i64, member_id: &str) -> Result<(), Refusal> {
+    fn check_room(&mut self, member_id: &str) -> Result<(), Refusal> {
         let has_target = self.targets.get(member_id).is_some_and(|target| !target.is_empty());
         if self.no_room_at_ms.is_none() || has_target {
             return Ok(());
         }
-        Err(self.refuse_without_room(now_ms, member_id))
+        Err(self.refuse_without_room(member_id))
     }
 
     /// Refuses a member with a new pattern if there is no room for the topics that it matches.
     fn check_pattern(
         &mut self,
-        now_ms: i64,
         member_id: &str,
         resolved: &BTreeMap<String, ResolvedPattern>,
     ) -> Result<(), Refusal> {
@@ -299,12 +298,12 @@ impl ConsumerGroup {
         // The next heartbeat of another member acts on what has changed nevertheless.
         self.seen_topics = None;
         self.bump();
-        Err(self.refuse_without_room(now_ms, member_id))
+        Err(self.refuse_without_room(member_id))
     }
 
-    fn refuse_without_room(&mut self, now_ms: i64, member_id: &str) -> Refusal {
+    fn refuse_without_room(&mut self, member_id: &str) -> Refusal {
         if self.members.get(member_id).is_some_and(|member| member.epoch == 0) {
-            self.dismiss(now_ms, &[member_id.to_owned()]);
+            self.dismiss(&[member_id.to_owned()]);
         }
         Refusal::new(ErrorCode::GroupMaxSizeReached, no_room())
     }
@@ -550,7 +549,7 @@ impl ConsumerGroup {
         self.kept.release(before.saturating_sub(after));
     }
 
-    fn leave(&mut self, now: Instant, now_ms: i64, beat: &Beat) -> Result<BeatAnswer, Refusal> {
+    fn leave(&mut self, now: Instant, beat: &Beat) -> Result<BeatAnswer, Refusal> {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
         self.check_instance_of(beat)?;
@@ -567,14 +566,14 @@ impl ConsumerGroup {
             }
             self.changed.insert(Change::Current(id.clone()));
         } else {
-            self.dismiss(now_ms, std::slice::from_ref(id));
+            self.dismiss(std::slice::from_ref(id));
         }
         let epoch = if beat.epoch == LEFT_FOR_NOW { LEFT_FOR_NOW } else { LEFT };
         Ok(BeatAnswer { member_id: id.clone(), epoch, assignment: None, is_rebalancing: false })
     }
 
     /// Removes members, and requests a new assignment.
-    pub(super) fn dismiss(&mut self, now_ms: i64, ids: &[String]) {
+    pub(super) fn dismiss(&mut self, ids: &[String]) {
         for id in ids {
             self.remove(id);
         }
@@ -582,9 +581,8 @@ impl ConsumerGroup {
         self.bump();
         if self.members.is_empty() {
             self.no_room_at_ms = None;
-            // KAFKA-20442: nothing is left to assign.
+            // KAFKA-20442: nothing is left to assign. It is no assignment: the next member does not wait for the interval after it.
             self.assignment_epoch = self.epoch;
-            self.assigned_at_ms = now_ms;
             self.changed.insert(Change::TargetEpoch);
         }
     }
@@ -604,7 +602,7 @@ impl ConsumerGroup {
     }
 
     /// Removes members whose session is over, or that did not give up their partitions in time. Returns the next deadline.
-    pub(crate) fn tick(&mut self, now: Instant, now_ms: i64, settings: &GroupSettings) -> Option<Instant> {
+    pub(crate) fn tick(&mut self, now: Instant, settings: &GroupSettings) -> Option<Instant> {
         let deadline = |member: &Member| member.deadline(settings.session_timeout);
         let late: Vec<String> = self
             .members
@@ -613,7 +611,7 @@ impl ConsumerGroup {
             .map(|(id, _)| id.clone())
             .collect();
         if !late.is_empty() {
-            self.dismiss(now_ms, &late);
+            self.dismiss(&late);
         }
         self.members.values().map(deadline).min()
     }

@@ -181,7 +181,7 @@ impl World {
     fn leave(&mut self, id: &str) {
         let Some(client) = self.clients.remove(id) else { return };
         if client.classic.is_some() {
-            let left = self.group.leave_classic(self.now_ms, id, None);
+            let left = self.group.leave_classic(id, None);
             assert!(left.is_ok() || client.epoch == 0, "{left:?}");
             return self.save();
         }
@@ -196,7 +196,7 @@ impl World {
     fn advance(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
         self.now_ms += seconds as i64 * 1000;
-        self.group.tick(self.now, self.now_ms, &self.settings);
+        self.group.tick(self.now, &self.settings);
         self.save();
         let members = &self.group.members;
         // A client whose session is over stops: max.poll.interval.ms and the session bound the time of its use.

@@ -402,7 +402,7 @@ impl ConsumerGroups {
             };
             let settings = entry.settings(cluster, &group_id);
             let members = entry.group.members.len();
-            let next = entry.group.tick(now, cluster.clock.now_ms(), &settings);
+            let next = entry.group.tick(now, &settings);
             let has_lost = entry.group.members.len() < members;
             entry.save(cluster, &group_id);
             entry.wake_at(deadlines, &group_id, next);

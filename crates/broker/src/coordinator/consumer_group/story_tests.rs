@@ -99,3 +99,16 @@ fn a_member_may_give_up_a_topic_before_it_unsubscribes() {
     story.now_ms += 10_000;
     assert_eq!(story.beat(beat).expect("a heartbeat").epoch, story.group.epoch);
 }
+
+/// The next member waited for the assignment interval: the end of the last one counted as an assignment.
+#[test]
+fn a_member_that_joins_right_after_the_last_one_left_has_its_partitions_at_once() {
+    let mut story = Story::new(&[("t", 2)]);
+    story.settings.assignment_interval = Duration::from_secs(10);
+    let epoch = story.join("a", &["t"]).epoch;
+    story.now_ms += 10_000;
+    story.beat(Beat { member_id: "a".into(), epoch: -1, ..Beat::default() }).expect("it leaves");
+    assert_eq!((story.group.epoch, story.group.assignment_epoch), (epoch + 1, epoch + 1));
+    let joined = story.join("b", &["t"]);
+    assert_eq!((joined.epoch, joined.assignment.map(|places| places.len())), (epoch + 2, Some(2)));
+}

@@ -119,7 +119,7 @@ impl ConsumerGroups {
     ) -> Option<Result<(), ErrorCode>> {
         let mut state = self.lock(group_id);
         let entry = state.by_id.get_mut(group_id).filter(|entry| !entry.group.members.is_empty())?;
-        let left = entry.group.leave_classic(cluster.clock.now_ms(), member_id, instance_id);
+        let left = entry.group.leave_classic(member_id, instance_id);
         entry.save(cluster, group_id);
         Self::downgrade(&mut state, cluster, group_id, true);
         Some(left)
