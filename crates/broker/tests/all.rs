@@ -29,6 +29,7 @@ mod fetch;
 mod flips;
 mod flush;
 mod group_records;
+mod group_rules;
 mod groups;
 mod idempotence;
 mod kafka43;

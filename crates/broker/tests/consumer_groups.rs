@@ -48,7 +48,7 @@ fn start(storage: &MemStorage) -> (BrokerThread, Raw) {
     start_with(storage, &[("group.consumer.assignment.interval.ms", "0")])
 }
 
-fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
+pub(crate) fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
     let builder = Broker::builder().storage(Arc::new(storage.clone())).topic("orders", 4).topic("other", 2);
     let builder = builder.configure(|config| {
         for (name, value) in properties {
@@ -62,7 +62,7 @@ fn start_with(storage: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThrea
     (broker, connection)
 }
 
-fn join_request(member: &str) -> ConsumerGroupHeartbeatRequest {
+pub(crate) fn join_request(member: &str) -> ConsumerGroupHeartbeatRequest {
     ConsumerGroupHeartbeatRequest {
         group_id: "billing".into(),
         member_id: member.into(),
@@ -73,11 +73,14 @@ fn join_request(member: &str) -> ConsumerGroupHeartbeatRequest {
     }
 }
 
-fn beat(connection: &mut Raw, request: &ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse {
+pub(crate) fn beat(
+    connection: &mut Raw,
+    request: &ConsumerGroupHeartbeatRequest,
+) -> ConsumerGroupHeartbeatResponse {
     connection.ask(1, request).expect("an answer")
 }
 
-fn stay(connection: &mut Raw, member: &str, epoch: i32) -> ConsumerGroupHeartbeatResponse {
+pub(crate) fn stay(connection: &mut Raw, member: &str, epoch: i32) -> ConsumerGroupHeartbeatResponse {
     let request = ConsumerGroupHeartbeatRequest {
         group_id: "billing".into(),
         member_id: member.into(),
@@ -87,13 +90,13 @@ fn stay(connection: &mut Raw, member: &str, epoch: i32) -> ConsumerGroupHeartbea
     beat(connection, &request)
 }
 
-fn partitions(response: &ConsumerGroupHeartbeatResponse) -> usize {
+pub(crate) fn partitions(response: &ConsumerGroupHeartbeatResponse) -> usize {
     assert_eq!(response.error_code, ErrorCode::None, "{:?}", response.error_message);
     let topics = &response.assignment.as_ref().expect("an assignment").topic_partitions;
     topics.iter().map(|topic| topic.partitions.len()).sum()
 }
 
-fn commit(connection: &mut Raw, version: i16, member: &str, epoch: i32) -> ErrorCode {
+pub(crate) fn commit(connection: &mut Raw, version: i16, member: &str, epoch: i32) -> ErrorCode {
     let partition =
         OffsetCommitRequestPartition { partition_index: 0, committed_offset: 5, ..Default::default() };
     let topic =
@@ -108,12 +111,16 @@ fn commit(connection: &mut Raw, version: i16, member: &str, epoch: i32) -> Error
     connection.ask(version, &request).expect("an answer").topics[0].partitions[0].error_code
 }
 
-fn describe(connection: &mut Raw) -> DescribedGroup {
+pub(crate) fn describe(connection: &mut Raw) -> DescribedGroup {
     let request = ConsumerGroupDescribeRequest { group_ids: vec!["billing".into()], ..Default::default() };
     connection.ask(1, &request).expect("an answer").groups.remove(0)
 }
 
-fn join_classic_as(connection: &mut Raw, member_id: &str, protocol_type: &str) -> JoinGroupResponse {
+pub(crate) fn join_classic_as(
+    connection: &mut Raw,
+    member_id: &str,
+    protocol_type: &str,
+) -> JoinGroupResponse {
     let subscription = ConsumerProtocolSubscription { topics: vec!["orders".into()], ..Default::default() };
     let metadata = subscription.to_bytes(1).expect("a short name");
     let request = JoinGroupRequest {

@@ -69,6 +69,11 @@ impl MigrationPolicy {
     pub(crate) const fn permits_downgrade(self) -> bool {
         matches!(self, Self::Downgrade | Self::Bidirectional)
     }
+
+    /// Returns whether members of the classic protocol may join a group of the new one, in either direction of a migration.
+    pub(crate) const fn permits_classic_members(self) -> bool {
+        !matches!(self, Self::Disabled)
+    }
 }
 
 impl Default for ConsumerGroupConfig {

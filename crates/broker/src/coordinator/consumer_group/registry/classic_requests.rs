@@ -41,6 +41,9 @@ impl ConsumerGroups {
                 Err(code) => Joining::Refused(code),
             };
         }
+        if !cluster.live.broker().consumer_groups.migration_policy.permits_classic_members() {
+            return Joining::Refused(ErrorCode::InconsistentGroupProtocol);
+        }
         let is_new = join.member_id.is_empty();
         if is_new {
             join.member_id = cluster.groups.new_member_id(&join);
