@@ -2,8 +2,18 @@
 
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use ottla_protocol::messages::txn_offset_commit::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 
+use crate::common::Raw;
 use crate::consumer_groups::{beat, join_classic_as, join_request, partitions, start_with, stay};
+
+const NO_INTERVAL: (&str, &str) = ("group.consumer.assignment.interval.ms", "0");
 
 /// They joined, although no migration was permitted.
 #[test]
@@ -16,4 +26,68 @@ fn classic_members_do_not_join_a_group_of_the_new_protocol_without_a_migration()
     // A group without members is replaced: nothing is migrated.
     assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
     assert_eq!(join_classic_as(&mut connection, "", "consumer").error_code, ErrorCode::None);
+}
+
+/// Commits an offset of partition 0 of each topic. Returns the error of each.
+fn commit_to(connection: &mut Raw, (member, epoch): (&str, i32), topics: &[&str]) -> Vec<ErrorCode> {
+    let topic = |name: &&str| OffsetCommitRequestTopic {
+        name: (*name).into(),
+        partitions: vec![OffsetCommitRequestPartition { committed_offset: 5, ..Default::default() }],
+        ..Default::default()
+    };
+    let request = OffsetCommitRequest {
+        group_id: "billing".into(),
+        member_id: member.into(),
+        generation_id_or_member_epoch: epoch,
+        topics: topics.iter().map(topic).collect(),
+        ..Default::default()
+    };
+    let answer = connection.ask(9, &request).expect("an answer");
+    answer.topics.iter().map(|topic| topic.partitions[0].error_code).collect()
+}
+
+/// The same in a transaction.
+fn commit_in_transaction(
+    connection: &mut Raw,
+    (member, epoch): (&str, i32),
+    topics: &[&str],
+) -> Vec<ErrorCode> {
+    let topic = |name: &&str| TxnOffsetCommitRequestTopic {
+        name: (*name).into(),
+        partitions: vec![TxnOffsetCommitRequestPartition::default()],
+    };
+    let request = TxnOffsetCommitRequest {
+        group_id: "billing".into(),
+        producer_id: 9,
+        member_id: member.into(),
+        generation_id: epoch,
+        topics: topics.iter().map(topic).collect(),
+        ..Default::default()
+    };
+    let answer = connection.ask(3, &request).expect("an answer");
+    answer.topics.iter().map(|topic| topic.partitions[0].error_code).collect()
+}
+
+/// One topic that was deleted made the member's epoch too old for all partitions of the commit.
+#[test]
+fn a_commit_is_checked_for_the_partitions_that_exist() {
+    const UNKNOWN: ErrorCode = ErrorCode::UnknownTopicOrPartition;
+    let (broker, mut connection) = start_with(&MemStorage::new(), &[NO_INTERVAL]);
+    broker.cluster().set_transactions_approved(true);
+    let epoch = beat(&mut connection, &join_request("a")).member_epoch;
+    let names = Some(vec!["orders".into(), "other".into()]);
+    let more = ConsumerGroupHeartbeatRequest {
+        member_epoch: epoch,
+        subscribed_topic_names: names,
+        ..join_request("a")
+    };
+    assert_eq!(beat(&mut connection, &more).member_epoch, epoch + 1);
+    for commit in [commit_to, commit_in_transaction] {
+        // The member has had its partitions of `orders` since the first epoch.
+        let codes = commit(&mut connection, ("a", epoch), &["orders", "gone"]);
+        assert_eq!(codes, [ErrorCode::None, UNKNOWN]);
+        let codes = commit(&mut connection, ("stranger", epoch), &["orders", "gone"]);
+        assert_eq!(codes, [ErrorCode::UnknownMemberId, UNKNOWN]);
+        assert_eq!(commit(&mut connection, ("stranger", epoch), &["gone"]), [UNKNOWN]);
+    }
 }

@@ -60,34 +60,35 @@ impl Api for OffsetCommitRequest {
             Ok(partition) => partition,
             Err(code) => return self.refuse(&context, code),
         };
+        // As in Kafka, the group decides about the partitions that exist.
+        let codes = codes_of(&context, &self);
+        if codes.iter().all(|code| is_unknown(*code)) {
+            return respond(self, codes);
+        }
         if cluster.share_groups.contains(&self.group_id) {
-            return self.refuse(&context, ErrorCode::GroupIdNotFound);
+            return refuse_known(self, &codes, ErrorCode::GroupIdNotFound);
         }
         let (instance_id, generation) =
             (self.group_instance_id.as_deref(), self.generation_id_or_member_epoch);
-        let allowed = check_new_commit(&context, &self).unwrap_or_else(|| {
+        let allowed = check_new_commit(&context, &self, &codes).unwrap_or_else(|| {
             let absent = code_of_absent_group(&context, &self.group_id);
             cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation, absent)
         });
         if let Err(code) = allowed {
-            return self.refuse(&context, code);
+            return refuse_known(self, &codes, code);
         }
         let now_ms = cluster.clock.now_ms();
         let retention_ms = Some(self.retention_time_ms).filter(|ms| *ms != BROKERS_RETENTION);
         let expires_at_ms = retention_ms.map(|ms| now_ms.saturating_add(ms));
-        let (mut codes, mut offsets) = (Vec::new(), Vec::new());
-        for topic in &self.topics {
-            for partition in &topic.partitions {
-                let code = check(&context, &topic.name, partition);
-                codes.push(code);
-                if code == ErrorCode::None {
-                    let metadata = partition.committed_metadata.clone().unwrap_or_default();
-                    let epoch = partition.committed_leader_epoch;
-                    let committed = Committed::new(partition.committed_offset, epoch, metadata, now_ms);
-                    let committed = Committed { expires_at_ms, ..committed };
-                    offsets.push(((topic.name.clone(), partition.partition_index), committed));
-                }
-            }
+        let mut offsets = Vec::new();
+        let requested =
+            self.topics.iter().flat_map(|topic| topic.partitions.iter().map(move |offset| (topic, offset)));
+        for ((topic, offset), _) in requested.zip(&codes).filter(|(_, code)| **code == ErrorCode::None) {
+            let metadata = offset.committed_metadata.clone().unwrap_or_default();
+            let committed =
+                Committed::new(offset.committed_offset, offset.committed_leader_epoch, metadata, now_ms);
+            let committed = Committed { expires_at_ms, ..committed };
+            offsets.push(((topic.name.clone(), offset.partition_index), committed));
         }
         // Under the lock of the log: another thread may have deleted a topic, and its offsets, since.
         let is_current = || {
@@ -97,7 +98,7 @@ impl Api for OffsetCommitRequest {
         match cluster.commit_offsets(&partition, &self.group_id, offsets, is_current).await {
             // The decisions from before the commit: partitions may be created or deleted during it.
             Ok(()) => respond(self, codes),
-            Err(code) => self.refuse(&context, code),
+            Err(code) => refuse_known(self, &codes, code),
         }
     }
 
@@ -123,25 +124,40 @@ fn code_of_absent_group(context: &RequestContext, group: &str) -> ErrorCode {
     }
 }
 
-/// Checks a commit in a group of the new protocol; `None` if the group is no such one.
+/// Checks the offsets without an error of a commit in a group of the new protocol; `None` if the group is no such one.
 fn check_new_commit(
     context: &RequestContext,
     request: &OffsetCommitRequest,
+    codes: &[ErrorCode],
 ) -> Option<Result<(), ErrorCode>> {
     let cluster = context.cluster();
     let epoch = request.generation_id_or_member_epoch;
-    let places = request.topics.iter().flat_map(|topic| {
-        let id = cluster.topic(&topic.name).map(|topic| topic.id);
+    let places = request.topics.iter().zip(topic_ids(context, request)).flat_map(|(topic, id)| {
         topic.partitions.iter().map(move |partition| (id, partition.partition_index))
     });
+    let places = places.zip(codes).filter(|(_, code)| **code == ErrorCode::None).map(|(place, _)| place);
     cluster.consumer_groups.look(&request.group_id, |group| {
         group.check_commit(&request.member_id, epoch, context.version >= MEMBER_EPOCHS_FROM, places)
     })
 }
 
+/// The error of each offset, in the order of the request.
+fn codes_of(context: &RequestContext, request: &OffsetCommitRequest) -> Vec<ErrorCode> {
+    let mut codes = Vec::new();
+    for topic in &request.topics {
+        codes.extend(topic.partitions.iter().map(|partition| check(context, &topic.name, partition)));
+    }
+    codes
+}
+
 /// Returns the error of one offset.
 fn check(context: &RequestContext, topic: &str, partition: &OffsetCommitRequestPartition) -> ErrorCode {
     check_offset(context, topic, partition.partition_index, partition.committed_metadata.as_deref())
+}
+
+/// Returns whether this is the error of a partition that does not exist.
+pub(super) fn is_unknown(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::UnknownTopicId | ErrorCode::UnknownTopicOrPartition)
 }
 
 /// Returns the error of an offset: its partition must exist, and its metadata be short.
@@ -165,6 +181,15 @@ pub(super) fn check_offset(
 /// Texts have at least as many bytes as UTF-16 units: those of short ones are not counted.
 fn is_too_long(metadata: &str) -> bool {
     metadata.len() > METADATA_UNITS_MAX && metadata.encode_utf16().count() > METADATA_UNITS_MAX
+}
+
+/// Refuses a commit. Partitions that do not exist have their own error.
+fn refuse_known(
+    request: OffsetCommitRequest,
+    codes: &[ErrorCode],
+    refusal: ErrorCode,
+) -> OffsetCommitResponse {
+    respond(request, codes.iter().map(|code| if is_unknown(*code) { *code } else { refusal }))
 }
 
 /// The answer with the code of each partition, in the order of the request.

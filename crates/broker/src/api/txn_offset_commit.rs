@@ -10,7 +10,7 @@ use ottla_protocol::messages::txn_offset_commit::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::groups::coordinate;
-use super::offsets::check_offset;
+use super::offsets::{check_offset, is_unknown};
 use super::{Api, RequestContext};
 use crate::coordinator::offsets::{At, Committed};
 use crate::internal_topics::Producer;
@@ -30,7 +30,11 @@ impl Api for TxnOffsetCommitRequest {
                 let mut codes = codes.into_iter();
                 respond(self, |_, _| codes.next().unwrap_or(ErrorCode::UnknownServerError))
             }
-            Err(code) => self.refuse(&context, code),
+            // As in Kafka, partitions that do not exist have their own error.
+            Err(code) => respond(self, |topic, partition| {
+                let own = check(&context, topic, partition);
+                if is_unknown(own) { own } else { code }
+            }),
         }
     }
 
@@ -50,14 +54,18 @@ async fn commit(
     }
     let cluster = context.cluster();
     let partition = coordinate(context, group_id).await?;
-    check_member(request, context)?;
     let ids_before = topic_ids(request, context);
+    let codes = check_all(request, context, &ids_before);
+    if codes.iter().all(|code| is_unknown(*code)) {
+        return Ok(codes);
+    }
+    check_member(request, context, &codes)?;
     let producer = Producer { id: request.producer_id, epoch: request.producer_epoch };
     approve(request, context, &partition).await?;
     // Again: the member may have left, and topics may be deleted, since the transaction's coordinator was asked.
-    check_member(request, context)?;
     let ids = topic_ids(request, context);
     let codes = check_all(request, context, &ids_before);
+    check_member(request, context, &codes)?;
     let offsets = offsets_of(request, &codes, cluster.clock.now_ms());
     // Again, under the lock of the log: the transaction may have ended since it was approved, and another thread may have deleted a topic.
     let is_open = || {
@@ -77,18 +85,23 @@ async fn commit(
     }
 }
 
-/// Refuses a member that is not in the group's current generation, and a group that has no such offsets.
-fn check_member(request: &TxnOffsetCommitRequest, context: &RequestContext) -> Result<(), ErrorCode> {
+/// Refuses a member that is not in the group's current generation, and a group that has no such offsets. `codes` are the errors of
+/// the offsets: the group decides about those without one.
+fn check_member(
+    request: &TxnOffsetCommitRequest,
+    context: &RequestContext,
+    codes: &[ErrorCode],
+) -> Result<(), ErrorCode> {
     let TxnOffsetCommitRequest { group_id, generation_id, member_id, group_instance_id, .. } = request;
     let cluster = context.cluster();
     if cluster.share_groups.contains(group_id) {
         return Err(ErrorCode::GroupIdNotFound);
     }
     let instance_id = group_instance_id.as_deref();
-    let places = request.topics.iter().flat_map(|topic| {
-        let id = cluster.topic(&topic.name).map(|topic| topic.id);
+    let places = request.topics.iter().zip(topic_ids(request, context)).flat_map(|(topic, id)| {
         topic.partitions.iter().map(move |partition| (id, partition.partition_index))
     });
+    let places = places.zip(codes).filter(|(_, code)| **code == ErrorCode::None).map(|(place, _)| place);
     let is_of_producer = *generation_id < 0 && member_id.is_empty() && instance_id.is_none();
     let checked = cluster.consumer_groups.look(group_id, |group| {
         if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, true, places) }
