@@ -2,6 +2,7 @@
 
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_group_describe::Assignment;
 use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -11,7 +12,7 @@ use ottla_protocol::messages::txn_offset_commit::{
 };
 
 use crate::common::Raw;
-use crate::consumer_groups::{beat, join_classic_as, join_request, partitions, start_with, stay};
+use crate::consumer_groups::{beat, describe, join_classic_as, join_request, partitions, start_with, stay};
 
 const NO_INTERVAL: (&str, &str) = ("group.consumer.assignment.interval.ms", "0");
 
@@ -90,4 +91,19 @@ fn a_commit_is_checked_for_the_partitions_that_exist() {
         assert_eq!(codes, [ErrorCode::UnknownMemberId, UNKNOWN]);
         assert_eq!(commit(&mut connection, ("stranger", epoch), &["gone"]), [UNKNOWN]);
     }
+}
+
+/// They were in no assignment, although the member consumes them.
+#[test]
+fn partitions_that_a_member_must_give_up_are_described_with_its_assignment() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[NO_INTERVAL]);
+    let epoch = beat(&mut connection, &join_request("a")).member_epoch;
+    beat(&mut connection, &join_request("b"));
+    assert_eq!(partitions(&stay(&mut connection, "a", epoch)), 2, "it has to give up two");
+    let group = describe(&mut connection);
+    let member = group.members.iter().find(|member| member.member_id == "a").expect("a member");
+    let count = |assignment: &Assignment| -> usize {
+        assignment.topic_partitions.iter().map(|topic| topic.partitions.len()).sum()
+    };
+    assert_eq!((count(&member.assignment), count(&member.target_assignment)), (4, 2));
 }

@@ -266,7 +266,8 @@ fn described(cluster: &Cluster, group_id: &str, group: &ConsumerGroup) -> Descri
         client_host: member.profile.client_host.clone(),
         subscribed_topic_names: member.profile.names.iter().cloned().collect(),
         subscribed_topic_regex: member.profile.pattern.clone(),
-        assignment: named(cluster, by_topic(member.assigned.keys().copied())),
+        // With the partitions that it still has and must give up.
+        assignment: named(cluster, by_topic(member.assigned.keys().chain(member.revoking.keys()).copied())),
         target_assignment: named(cluster, by_topic(group.target(id).copied())),
         member_type: if member.is_classic() { CLASSIC_MEMBER } else { CONSUMER_MEMBER },
     };
