@@ -4,6 +4,7 @@ use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
 };
@@ -62,6 +63,18 @@ fn a_group_that_is_named_again_is_described_once() {
     let request = DescribeGroupsRequest { groups: vec!["billing".into(); TIMES], ..Default::default() };
     let answer = Raw::connect(broker.addresses()[0]).ask(5, &request).expect("an answer");
     assert_eq!(answer.groups.len(), 1);
+}
+
+/// The group was deleted, and then it was an error that there is no such group.
+#[test]
+fn a_group_that_is_named_again_is_deleted_once() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let committed = connection.ask(8, &commit_request("billing", 5)).expect("an answer");
+    assert_eq!(committed.topics[0].partitions[0].error_code, ErrorCode::None);
+    let request = DeleteGroupsRequest { groups_names: vec!["billing".into(); TIMES] };
+    let results = connection.ask(2, &request).expect("an answer").results;
+    assert_eq!(results.iter().map(|result| result.error_code).collect::<Vec<_>>(), [ErrorCode::None]);
 }
 
 #[test]

@@ -336,8 +336,9 @@ fn described(group_id: String, description: Description, version: i16) -> Descri
 
 impl Api for DeleteGroupsRequest {
     async fn handle(self, context: RequestContext) -> DeleteGroupsResponse {
-        let mut results = Vec::with_capacity(self.groups_names.len());
-        for group_id in self.groups_names {
+        let names = without_repeats(self.groups_names, String::clone);
+        let mut results = Vec::with_capacity(names.len());
+        for group_id in names {
             let error_code = delete(&context, &group_id).await.err().unwrap_or(ErrorCode::None);
             results.push(DeletableGroupResult { group_id, error_code });
         }
