@@ -4,6 +4,7 @@ use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_group_describe::Assignment;
 use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
+use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -106,4 +107,19 @@ fn partitions_that_a_member_must_give_up_are_described_with_its_assignment() {
         assignment.topic_partitions.iter().map(|topic| topic.partitions.len()).sum()
     };
     assert_eq!((count(&member.assignment), count(&member.target_assignment)), (4, 2));
+}
+
+/// Java's clients show the text: it said of a group of the new protocol that it does not exist.
+#[test]
+fn descriptions_of_classic_groups_name_the_reason_why_there_is_none() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let request = DescribeGroupsRequest { groups: vec!["billing".into()], ..Default::default() };
+    let text = |connection: &mut Raw| {
+        let group = connection.ask(6, &request).expect("an answer").groups.remove(0);
+        assert_eq!((group.error_code, &*group.group_state), (ErrorCode::GroupIdNotFound, "Dead"));
+        group.error_message.expect("a reason")
+    };
+    assert_eq!(text(&mut connection), "Group billing not found.");
+    beat(&mut connection, &join_request("a"));
+    assert_eq!(text(&mut connection), "group `billing` is not a classic group");
 }

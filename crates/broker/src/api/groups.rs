@@ -297,7 +297,7 @@ impl Api for DescribeGroupsRequest {
                         ErrorCode::None
                     },
                     error_message: (context.version >= 6)
-                        .then(|| format!("group `{group_id}` does not exist")),
+                        .then(|| why_not_described(context.cluster(), &group_id, "classic")),
                     group_id,
                     group_state: DEAD.into(),
                     ..Default::default()
