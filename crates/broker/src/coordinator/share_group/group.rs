@@ -202,7 +202,14 @@ impl ShareGroup {
         if self.assignment_epoch < self.epoch && (is_over || self.assignment_epoch == 0) {
             self.retarget(now_ms, lookup);
         }
-        let target = self.targets.get(member_id).cloned().unwrap_or_default();
+        let mut target = self.targets.get(member_id).cloned().unwrap_or_default();
+        if self.assignment_epoch < self.epoch
+            && let Some(member) = self.members.get(member_id)
+        {
+            // The target may be older than the subscription.
+            let topics = member.topics(lookup);
+            target.retain(|(topic, _)| topics.contains(topic));
+        }
         let member = self.members.get_mut(member_id).ok_or_else(|| unknown_member(member_id))?;
         let has_other_partitions = member.assigned != target;
         if member.epoch != self.assignment_epoch || has_other_partitions {
@@ -351,12 +358,9 @@ impl ShareGroup {
     }
 
     fn assign(&mut self, lookup: &dyn TopicLookup) {
-        let ids = |member: &ShareMember| {
-            member.profile.names.iter().filter_map(|name| lookup.by_name(name)).map(|(id, _)| id).collect()
-        };
         let candidate = |(id, member): (&String, &ShareMember)| {
             let current = self.targets.get(id).cloned().unwrap_or_default();
-            (id.clone(), Candidate { topics: ids(member), current })
+            (id.clone(), Candidate { topics: member.topics(lookup), current })
         };
         let members: BTreeMap<String, Candidate> = self.members.iter().map(candidate).collect();
         let targets = assign(&members, &self.initialized());
@@ -410,6 +414,11 @@ impl ShareBeat {
 impl ShareMember {
     fn new(profile: ShareProfile, now: Instant, kept: Kept) -> Self {
         Self { profile, epoch: 0, previous_epoch: -1, assigned: BTreeSet::new(), heard_at: now, kept }
+    }
+
+    /// The subscribed topics that exist.
+    fn topics(&self, lookup: &dyn TopicLookup) -> BTreeSet<Uuid> {
+        self.profile.names.iter().filter_map(|name| lookup.by_name(name)).map(|(id, _)| id).collect()
     }
 
     /// The time at which the member is late, if it sends nothing until then.

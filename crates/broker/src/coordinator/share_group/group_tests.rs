@@ -455,3 +455,18 @@ fn the_record_of_a_member_is_removed_after_those_of_its_assignments() {
     // The current assignment, the target assignment, the member, and the epoch of the group.
     assert_eq!(kinds, [(14, false), (13, false), (10, false), (11, true)]);
 }
+
+/// It kept the partitions of the old topic until the next assignment.
+#[test]
+fn a_member_has_no_partitions_of_topics_that_it_does_not_subscribe_to_any_more() {
+    let mut story = Story::new();
+    story.topics.put("refunds", REFUNDS, 2);
+    let joined = story.join("m1", &["orders"]);
+    assert_eq!(joined.assignment.map(|places| places.len()), Some(4));
+    let changed = story.beat("m1", joined.epoch, Some(&["refunds"])).expect("a heartbeat");
+    // The next assignment is not due.
+    assert_eq!((changed.epoch, changed.assignment), (joined.epoch, Some(BTreeSet::new())));
+    story.wait(1);
+    let later = story.beat("m1", joined.epoch, None).expect("a heartbeat");
+    assert_eq!(later.assignment.map(|places| places.len()), Some(2));
+}
