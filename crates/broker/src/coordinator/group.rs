@@ -340,10 +340,14 @@ impl Group {
         }
     }
 
-    /// Begins the sessions of all members again.
-    pub(super) fn begin_sessions(&mut self, now: Instant) {
+    /// Begins the sessions of the members that were loaded. If there are more than `members_max`, they join again: those that find no
+    /// room then can commit their offsets before, as in Kafka.
+    pub(super) fn begin_sessions(&mut self, now: Instant, members_max: usize) {
         for member in self.members.values_mut() {
             member.heard_at = now;
+        }
+        if self.members.len() > members_max {
+            self.rebalance(now);
         }
     }
 

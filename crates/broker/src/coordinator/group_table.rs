@@ -63,8 +63,9 @@ impl Table {
     /// were loaded: while other logs were opened, nothing listened, and no member could send a heartbeat.
     pub(super) fn tick(&mut self, cluster: &Arc<Cluster>, now: Instant) -> Option<Instant> {
         if !std::mem::replace(&mut self.has_begun, true) {
+            let members_max = cluster.groups.members_max();
             for group in self.by_id.values_mut() {
-                group.begin_sessions(now);
+                group.begin_sessions(now, members_max);
             }
         }
         for group_id in self.take_due(now) {

@@ -13,7 +13,7 @@ use ottla_protocol::messages::consumer_offsets::{GroupMetadataValue, GroupMetada
 use ottla_protocol::messages::share_group_records::{
     SHARE_GROUP_MEMBER_METADATA, ShareGroupMemberMetadataValue,
 };
-use ottla_protocol::{EncodeError, Uuid};
+use ottla_protocol::{EncodeError, ErrorCode, Uuid};
 use tokio::time::Instant;
 
 use super::consumer_group::records::StoredConsumerGroup;
@@ -29,20 +29,20 @@ const START: Duration = Duration::from_secs(3600);
 /// The state of a member that has to give up partitions.
 const UNREVOKED_PARTITIONS: i8 = 1;
 
-fn cluster() -> Arc<Cluster> {
+fn cluster(config: BrokerConfig) -> Arc<Cluster> {
     let seams = Seams {
         storage: Arc::new(MemStorage::new()),
         clock: Clock::System,
         syncer: Syncer::Inline(Duration::ZERO),
         seed: 1,
     };
-    Cluster::open(BrokerConfig::default(), 1, seams).expect("a cluster")
+    Cluster::open(config, 1, seams).expect("a cluster")
 }
 
-/// Loads a group of each type with a member.
-fn load_groups(cluster: &Cluster) {
-    let member = GroupMetadataValueMember {
-        member_id: "a".into(),
+/// Loads a classic group with these members.
+fn load_classic(cluster: &Cluster, ids: &[&str]) {
+    let member = |id: &&str| GroupMetadataValueMember {
+        member_id: (*id).into(),
         session_timeout: 45_000,
         rebalance_timeout: 60_000,
         ..Default::default()
@@ -52,10 +52,15 @@ fn load_groups(cluster: &Cluster) {
         generation: 3,
         protocol: Some("range".into()),
         leader: Some("a".into()),
-        members: vec![member],
+        members: ids.iter().map(member).collect(),
         ..Default::default()
     };
     cluster.groups.load("classic".into(), value);
+}
+
+/// Loads a group of each type with a member.
+fn load_groups(cluster: &Cluster) {
+    load_classic(cluster, &["a"]);
 
     let bytes = |encoded: Result<Bytes, EncodeError>| Some(encoded.expect("short texts"));
     let mut consumers = StoredConsumerGroup::default();
@@ -101,7 +106,7 @@ fn tick(cluster: &Arc<Cluster>, now: Instant) {
 /// The first tick removed all members of all groups if the start had taken longer than their sessions.
 #[tokio::test]
 async fn members_have_their_whole_session_after_a_slow_start() {
-    let cluster = cluster();
+    let cluster = cluster(BrokerConfig::default());
     load_groups(&cluster);
     let served = Instant::now() + START;
     tick(&cluster, served);
@@ -110,4 +115,19 @@ async fn members_have_their_whole_session_after_a_slow_start() {
     assert_eq!(members(&cluster), [1; 3]);
     tick(&cluster, served + START);
     assert_eq!(members(&cluster), [0; 3], "sessions end as before");
+}
+
+/// All of them stayed until one of them joined again.
+#[tokio::test]
+async fn a_classic_group_with_too_many_members_rebalances_after_a_start() {
+    let config = BrokerConfig { group_members_max: 2, ..BrokerConfig::default() };
+    let cluster = cluster(config);
+    load_classic(&cluster, &["a", "b", "c"]);
+    let served = Instant::now() + START;
+    tick(&cluster, served);
+    let group = cluster.groups.describe("classic").expect("the group is there");
+    assert_eq!((group.state, group.members.len()), ("PreparingRebalance", 3));
+    // Its members have the whole rebalance timeout.
+    tick(&cluster, served + Duration::from_secs(44));
+    assert_eq!(cluster.groups.heartbeat("classic", "a", None, 3), Err(ErrorCode::RebalanceInProgress));
 }
