@@ -55,25 +55,24 @@ fn described(connection: &mut Raw, node: i32) -> (Option<String>, i8) {
     (config.value, config.config_source)
 }
 
-fn rack(name: &str) -> Option<String> {
-    Some(name.to_owned())
-}
-
 /// The property had no effect.
 #[test]
 fn each_node_has_its_rack_of_the_list() {
     let (_broker, mut connection) = start(3, "east,, west");
-    assert_eq!(racks(&mut connection), [(1, rack("east")), (2, None), (3, rack("west"))]);
-    assert_eq!(described(&mut connection, 1), (rack("east"), STATIC));
+    assert_eq!(
+        racks(&mut connection),
+        [(1, Some("east".to_owned())), (2, None), (3, Some("west".to_owned()))]
+    );
+    assert_eq!(described(&mut connection, 1), (Some("east".to_owned()), STATIC));
     assert_eq!(described(&mut connection, 2), (None, DEFAULT));
-    assert_eq!(described(&mut connection, 3), (rack("west"), STATIC));
+    assert_eq!(described(&mut connection, 3), (Some("west".to_owned()), STATIC));
 }
 
 #[test]
 fn a_single_rack_is_that_of_all_nodes() {
     let (broker, mut connection) = start(2, "east");
     assert_eq!(broker.add_node(9), Ok(()));
-    assert_eq!(racks(&mut connection), [1, 2, 9].map(|id| (id, rack("east"))));
+    assert_eq!(racks(&mut connection), [1, 2, 9].map(|id| (id, Some("east".to_owned()))));
     let (_broker, mut connection) = start(2, "");
     assert_eq!(racks(&mut connection), [(1, None), (2, None)]);
 }
@@ -83,11 +82,11 @@ fn the_racks_of_the_builder_follow_node_id() {
     let builder = Broker::builder().memory().nodes(2).node_id(0).racks(["east", "west"]);
     let broker = builder.topic("orders", 1).spawn().expect("a broker");
     let mut connection = Raw::connect(broker.addresses()[0]);
-    assert_eq!(racks(&mut connection), [(0, rack("east")), (1, rack("west"))]);
+    assert_eq!(racks(&mut connection), [(0, Some("east".to_owned())), (1, Some("west".to_owned()))]);
     let fork = broker.fork().expect("a fork");
     assert_eq!(
         racks(&mut Raw::connect(fork.addresses()[0])),
-        [(0, rack("east")), (1, rack("west"))],
+        [(0, Some("east".to_owned())), (1, Some("west".to_owned()))],
         "a fork"
     );
 }
@@ -109,10 +108,10 @@ fn a_rack_of_a_test_takes_the_place_of_the_configured_one() {
     let (broker, mut connection) = start(2, "east,west");
     let cluster = broker.cluster();
     assert!(cluster.set_rack(1, Some("north")) && cluster.set_rack(2, None));
-    assert_eq!(racks(&mut connection), [(1, rack("north")), (2, None)]);
+    assert_eq!(racks(&mut connection), [(1, Some("north".to_owned())), (2, None)]);
     assert!(cluster.decommission(2));
     assert_eq!(broker.add_node(2), Ok(()));
-    assert_eq!(racks(&mut connection), [(1, rack("north")), (2, rack("west"))]);
+    assert_eq!(racks(&mut connection), [(1, Some("north".to_owned())), (2, Some("west".to_owned()))]);
     assert!(!cluster.set_rack(7, Some("south")));
 }
 
@@ -126,14 +125,14 @@ fn the_endpoint_of_a_leader_has_its_rack() {
     let answer = other.ask(12, &produce).expect("an answer");
     let endpoints: Vec<_> =
         answer.node_endpoints.into_iter().map(|endpoint| (endpoint.node_id, endpoint.rack)).collect();
-    assert_eq!(endpoints, [(1, rack("east"))], "Produce");
+    assert_eq!(endpoints, [(1, Some("east".to_owned()))], "Produce");
     let partition = FetchPartition { current_leader_epoch: -1, partition_max_bytes: 1, ..Default::default() };
     let topics = vec![FetchTopic { topic_id, partitions: vec![partition], ..Default::default() }];
     let fetch = FetchRequest { session_epoch: -1, topics, ..Default::default() };
     let answer = other.ask(16, &fetch).expect("an answer");
     let endpoints: Vec<_> =
         answer.node_endpoints.into_iter().map(|endpoint| (endpoint.node_id, endpoint.rack)).collect();
-    assert_eq!(endpoints, [(1, rack("east"))], "Fetch");
+    assert_eq!(endpoints, [(1, Some("east".to_owned()))], "Fetch");
 }
 
 /// Four nodes with a topic of one record on the first three, which node 1 leads.
