@@ -52,6 +52,8 @@ pub struct Log {
     pub(crate) bad: Vec<BadRange>,
     /// Offsets whose loss was accepted: readers continue behind them.
     pub(crate) gaps: Vec<BadRange>,
+    /// Ranges of restored segments. The file `quarantine` keeps them until what was made without their batches is made again.
+    pub(crate) restored: Vec<BadRange>,
     pub(crate) sync: SyncState,
     /// The offsets of the snapshots of producers on disk, rising; `None` before the directory is listed, and after an error.
     pub(crate) snapshots: Option<Vec<i64>>,
@@ -270,6 +272,7 @@ impl Log {
         }
         self.bad.clear();
         self.gaps.clear();
+        self.restored.clear();
         self.sync.older.clear();
         self.segments.push(Segment::create(&*self.storage, &self.dir, self.start_offset, now_ms)?);
         self.active().log().sync_data()?;
@@ -284,7 +287,7 @@ impl Log {
     }
 
     pub(crate) fn store_quarantine(&self) -> io::Result<()> {
-        let all: Vec<BadRange> = self.bad.iter().chain(&self.gaps).copied().collect();
+        let all: Vec<BadRange> = self.bad.iter().chain(&self.restored).chain(&self.gaps).copied().collect();
         let body = checkpoint::encode_bad(&all);
         checkpoint::store(&*self.storage, &self.dir, checkpoint::QUARANTINE, &body)
     }

@@ -154,6 +154,7 @@ pub(crate) fn unopened(
         tail: Tail::new(0, 0),
         bad: found.bad.clone(),
         gaps: found.gaps.clone(),
+        restored: Vec::new(),
         snapshots: None,
         replacing: Vec::new(),
         sync: SyncState { recovery_point: found.recovery_point, ..SyncState::default() },

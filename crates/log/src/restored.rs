@@ -21,7 +21,8 @@ pub(crate) struct RestoredSegment {
 }
 
 impl Log {
-    /// Removes the quarantine of the segments that are sound again, in memory only: see [`Log::serve_restored`].
+    /// Removes the quarantine of the segments that are sound again, in memory only. The file keeps it until [`Log::serve_restored`]: the
+    /// next opening does the same if this one fails.
     ///
     /// The first batch of each range is read. Only if all those of a segment are sound, its other batches are checked as well.
     pub(crate) fn take_restored(&mut self) -> Vec<RestoredSegment> {
@@ -34,7 +35,8 @@ impl Log {
             .filter(has_damage)
             .filter_map(|number| self.restored(number).unwrap_or_default());
         let restored: Vec<RestoredSegment> = restored.collect();
-        self.bad.retain(|bad| restored.iter().all(|segment| segment.base_offset != bad.segment));
+        let is_restored = |bad: &BadRange| restored.iter().any(|segment| segment.base_offset == bad.segment);
+        (self.restored, self.bad) = std::mem::take(&mut self.bad).into_iter().partition(is_restored);
         restored
     }
 
@@ -108,7 +110,9 @@ impl Log {
             None => Ok(()),
         };
         let stored = stored.and_then(|()| self.storage.sync_dir(&self.dir));
+        let ranges = std::mem::take(&mut self.restored);
         if let Err(error) = stored.and_then(|()| self.store_quarantine()) {
+            self.restored = ranges;
             tracing::warn!(dir = &*self.dir, %error, "cannot store the quarantine: the next opening does this again");
         }
         self.pause_files();

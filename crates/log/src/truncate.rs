@@ -44,10 +44,12 @@ impl Log {
             self.sync.older.retain(|older| older.segment != segment.base_offset);
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
         }
-        let known = self.bad.len() + self.gaps.len();
+        let count = |log: &Self| log.bad.len() + log.gaps.len() + log.restored.len();
+        let known = count(self);
         let stays = |bad: &BadRange| bad.next_offset <= offset && bad.offset < offset;
         self.bad.retain(stays);
         self.gaps.retain(stays);
+        self.restored.retain(stays);
         self.open_segment(number).map_err(|(error, _)| error)?;
         let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
             return Err(io::Error::other("the segment is damaged"));
@@ -67,7 +69,7 @@ impl Log {
             )?;
         }
         self.truncate_transaction_index(number)?;
-        if self.bad.len() + self.gaps.len() < known {
+        if count(self) < known {
             // The positions will hold other batches: these must not be taken for damaged.
             self.store_quarantine()?;
         }

@@ -20,6 +20,7 @@ mod loss;
 mod model;
 mod no_timestamps;
 mod recovery;
+mod restored;
 mod shared;
 mod time_lookup;
 mod transactions;
