@@ -8,6 +8,7 @@ use ottla_wire::BatchHeader;
 use crate::bad_range::BadRange;
 use crate::log::Log;
 use crate::marker::{Control, TransactionOutcome};
+use crate::producer_map::ProducerSet;
 use crate::producers::Producers;
 use crate::scan::{Window, walk_batches};
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
@@ -72,6 +73,33 @@ impl Log {
                 file.sync_data()?;
             }
         }
+        storage.sync_dir(&dir)
+    }
+
+    /// Collects the transaction indexes from the segment `first` on again, durably, and the state of these producers: both were made
+    /// without batches that are there again. A transaction that begins in such a batch may end in a later segment. Other producers keep
+    /// their state, because their batches may be deleted.
+    pub(crate) fn replay_restored(
+        &mut self,
+        first: i64,
+        restored: &ProducerSet,
+        now_ms: i64,
+    ) -> io::Result<()> {
+        let (storage, dir) = (self.storage.clone(), self.dir.clone());
+        let (from, mut producers) = state_before(self, first)?;
+        for number in self.segment_of(from)..self.segments.len() {
+            let mut entries = Vec::new();
+            replay(self, number, from, now_ms, &mut producers, |entry| entries.push(entry))?;
+            let segment = &mut self.segments[number];
+            if segment.base_offset < first {
+                continue;
+            }
+            if let Some(file) = segment.aborted.replace(&*storage, &dir, segment.base_offset, &entries)? {
+                file.sync_data()?;
+            }
+        }
+        self.producers.take_from(producers, restored);
+        self.producer_count.set(self.producers.len());
         storage.sync_dir(&dir)
     }
 

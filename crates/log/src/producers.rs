@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ottla_wire::batch::BatchHeader;
 
 use crate::deliberate::{DeliberateFault, has_deliberate_fault};
-use crate::producer_map::ProducerMap;
+use crate::producer_map::{ProducerMap, ProducerSet};
 
 /// Kafka's clients have at most five requests in flight, so that a retry can be that far behind.
 pub(crate) const WINDOW: usize = 5;
@@ -286,6 +286,21 @@ impl Producers {
     /// The first offset of the first open transaction of another producer.
     pub(crate) fn first_open_besides(&self, producer_id: i64) -> Option<i64> {
         self.open.iter().find(|(_, other)| **other != producer_id).map(|(first, _)| *first)
+    }
+
+    /// Takes the state of these producers from `other`, where it has them.
+    pub(crate) fn take_from(&mut self, mut other: Self, producers: &ProducerSet) {
+        for id in producers {
+            let Some(producer) = other.map.remove(id) else { continue };
+            let first = producer.transaction_first();
+            let before = self.map.insert(*id, producer);
+            if let Some(closed) = before.and_then(|before| before.transaction_first()) {
+                self.open.remove(&closed);
+            }
+            if let Some(first) = first {
+                self.open.insert(first, *id);
+            }
+        }
     }
 
     /// Makes room for an eighth at once: a sort for each new producer would be dear.

@@ -95,7 +95,7 @@ pub(crate) fn open(
         let all: Vec<i64> = log.segments.iter().map(|segment| segment.base_offset).collect();
         if is_undone { log.rebuild_transaction_indexes(&all) } else { Ok(()) }
     });
-    let recovered = recovered.and_then(|()| log.serve_restored(&restored, now_ms));
+    let recovered = recovered.and_then(|()| log.serve_restored(restored, now_ms));
     recovered.map_err(|source| {
         log.note_sync_failed();
         failed("recover", source)

@@ -5,19 +5,22 @@
 
 use std::io;
 
+use ottla_wire::BatchHeader;
+
 use crate::bad_range::BadRange;
 use crate::log::Log;
+use crate::producer_map::ProducerSet;
 use crate::scan::{SCAN_CHUNK_BYTES, Window, scan, sound};
 use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::Open;
 
 /// A segment that had quarantined batches and has none any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct RestoredSegment {
     base_offset: i64,
-    /// `true` if it may have a transaction index.
-    has_control: bool,
+    /// The producers of the batches that were quarantined.
+    producers: ProducerSet,
 }
 
 impl Log {
@@ -31,28 +34,48 @@ impl Log {
             self.bad.iter().any(|bad| bad.segment == base_offset)
         };
         // Bytes that cannot be read stay quarantined: they are no reason to stop the opening.
-        let restored = (0..self.segments.len())
+        let found = (0..self.segments.len())
             .filter(has_damage)
-            .filter_map(|number| self.restored(number).unwrap_or_default());
-        let restored: Vec<RestoredSegment> = restored.collect();
+            .filter_map(|number| self.restored_segment(number).unwrap_or_default());
+        let mut restored: Vec<RestoredSegment> = found.collect();
+        let is_left = |bad: &BadRange| {
+            self.has_segment(bad.segment) && restored.iter().all(|segment| segment.base_offset != bad.segment)
+        };
+        if self.bad.iter().any(is_left) {
+            // See `serve_restored`.
+            restored.retain(|segment| segment.producers.is_empty());
+        }
         let is_restored = |bad: &BadRange| restored.iter().any(|segment| segment.base_offset == bad.segment);
         (self.restored, self.bad) = std::mem::take(&mut self.bad).into_iter().partition(is_restored);
         restored
     }
 
+    /// The quarantine may have ranges of segments that were deleted.
+    fn has_segment(&self, base_offset: i64) -> bool {
+        self.segments.binary_search_by_key(&base_offset, |segment| segment.base_offset).is_ok()
+    }
+
     /// `None` if the segment is still damaged.
-    fn restored(&self, number: usize) -> io::Result<Option<RestoredSegment>> {
+    fn restored_segment(&self, number: usize) -> io::Result<Option<RestoredSegment>> {
         let Segment { base_offset, size, .. } = self.segments[number];
         let file = self.storage.open(&self.path(&file_name(base_offset, LOG_SUFFIX)), Open::Existing)?;
         let mut window = Window::new(&*file, size, SCAN_CHUNK_BYTES);
-        for bad in self.bad.iter().filter(|bad| bad.segment == base_offset) {
+        let ranges = || self.bad.iter().filter(move |bad| bad.segment == base_offset);
+        for bad in ranges() {
             let first = sound(&mut window, base_offset, bad.position, bad.offset)?;
             if first.is_none_or(|header| header.base_offset != bad.offset) {
                 return Ok(None);
             }
         }
-        let mut has_control = false;
-        let scanned = scan(&*file, base_offset, size, |header, _| has_control |= header.is_control())?;
+        let mut producers = ProducerSet::default();
+        let was_damaged = |header: &BatchHeader| {
+            ranges().any(|bad| (bad.offset..bad.next_offset).contains(&header.base_offset))
+        };
+        let scanned = scan(&*file, base_offset, size, |header, _| {
+            if header.has_producer_id() && was_damaged(header) {
+                producers.insert(header.producer_id);
+            }
+        })?;
         let next_offset = scanned.next_offset;
         let is_accepted = |next: i64| {
             let is_it = |gap: &BadRange| {
@@ -63,59 +86,87 @@ impl Log {
         let next_base = self.segments.get(number + 1).map(|next| next.base_offset);
         let is_complete = next_base.is_none_or(|next| next_offset == next || is_accepted(next));
         let is_sound = scanned.bad.is_empty() && scanned.end == size && is_complete;
-        Ok(is_sound.then_some(RestoredSegment { base_offset, has_control }))
+        Ok(is_sound.then_some(RestoredSegment { base_offset, producers }))
     }
 
-    /// Rebuilds what was made without the batches of restored segments, and stores the quarantine without them.
+    /// Makes again what was made without the batches of restored segments, and stores the quarantine without them.
+    ///
+    /// Restored batches of producers wait while other batches of the log are damaged: a marker in them ends a transaction, or is the reason
+    /// why its records are not delivered. Without it, the transaction would be open again.
     ///
     /// The quarantine is stored last: until then, another opening does the same again.
-    pub(crate) fn serve_restored(&mut self, restored: &[RestoredSegment], now_ms: i64) -> io::Result<()> {
+    pub(crate) fn serve_restored(&mut self, restored: Vec<RestoredSegment>, now_ms: i64) -> io::Result<()> {
         if restored.is_empty() {
             return Ok(());
         }
-        let mut with_control = Vec::new();
-        for number in 0..self.segments.len() {
-            let base_offset = self.segments[number].base_offset;
-            let Some(segment) = restored.iter().find(|segment| segment.base_offset == base_offset) else {
-                continue;
-            };
-            if segment.has_control {
-                with_control.push(base_offset);
-            }
-            // Indexes that were built around the damage lack its batches.
-            self.segments[number].close();
-            let [_, offsets, times, _] = Segment::paths(&self.dir, base_offset);
-            for path in [offsets, times] {
-                match self.storage.remove(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-            }
-            self.open_segment(number).map_err(|(error, _)| error)?;
-            tracing::info!(
-                dir = &*self.dir,
-                segment = base_offset,
-                "the damaged batches of a segment are sound again: they are served"
-            );
+        // This opening may have found other damage.
+        let is_damaged = self.bad.iter().any(|bad| self.has_segment(bad.segment));
+        let (waiting, served): (Vec<_>, Vec<_>) =
+            restored.into_iter().partition(|segment| is_damaged && !segment.producers.is_empty());
+        self.set_aside_again(&waiting);
+        let Some(first) = served.first() else { return Ok(()) };
+        for segment in &served {
+            self.rebuild_indexes(segment.base_offset)?;
         }
-        if let Some(first) = with_control.first() {
-            self.rebuild_transaction_indexes(&with_control)?;
-            // In later snapshots, transactions that the markers have ended may be open.
-            self.remove_snapshots_above(*first)?;
-            self.load_producers(now_ms)?;
+        let producers: ProducerSet = served.iter().flat_map(|segment| &segment.producers).copied().collect();
+        let mut stored = Ok(());
+        if !producers.is_empty() {
+            self.replay_restored(first.base_offset, &producers, now_ms)?;
+            stored = self.replace_snapshots(first.base_offset);
         }
-        // A full disk is no reason to stop the opening.
-        let stored = match with_control.first() {
-            Some(_) => self.write_snapshot(self.end_offset(), true),
-            None => Ok(()),
-        };
-        let stored = stored.and_then(|()| self.storage.sync_dir(&self.dir));
+        stored = stored.and_then(|()| self.storage.sync_dir(&self.dir));
         let ranges = std::mem::take(&mut self.restored);
         if let Err(error) = stored.and_then(|()| self.store_quarantine()) {
+            // A full disk is no reason to stop the opening.
             self.restored = ranges;
             tracing::warn!(dir = &*self.dir, %error, "cannot store the quarantine: the next opening does this again");
         }
         self.pause_files();
+        Ok(())
+    }
+
+    /// Returns the ranges of these segments to the quarantine.
+    fn set_aside_again(&mut self, waiting: &[RestoredSegment]) {
+        let is_waiting = |bad: &BadRange| waiting.iter().any(|segment| segment.base_offset == bad.segment);
+        let (mut again, others): (Vec<BadRange>, Vec<BadRange>) =
+            std::mem::take(&mut self.restored).into_iter().partition(is_waiting);
+        again.retain(|bad| self.has_segment(bad.segment));
+        self.restored = others;
+        self.bad.extend(again);
+        self.bad.sort_by_key(|bad| (bad.segment, bad.position));
+    }
+
+    /// Indexes that were built around damage lack its batches.
+    fn rebuild_indexes(&mut self, base_offset: i64) -> io::Result<()> {
+        let found = self.segments.binary_search_by_key(&base_offset, |segment| segment.base_offset);
+        // Recovery may have truncated the log.
+        let Ok(number) = found else { return Ok(()) };
+        self.open_segment(number).map_err(|(error, _)| error)?;
+        let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
+        let segment = &mut self.segments[number];
+        segment.rebuild(&*storage, &self.dir, interval, &self.bad)?;
+        for file in segment.open_files() {
+            file.sync_data()?;
+        }
+        tracing::info!(
+            dir = &*self.dir,
+            segment = base_offset,
+            "the damaged batches of a segment are sound again: they are served"
+        );
+        Ok(())
+    }
+
+    /// Writes the snapshot of the producers at the end of the log, durably, before it removes those that were taken from `first` on.
+    fn replace_snapshots(&mut self, first: i64) -> io::Result<()> {
+        let end = self.end_offset();
+        self.write_snapshot(end, true)?;
+        self.storage.sync_dir(&self.dir)?;
+        let is_stale = |offset: &i64| *offset > first && *offset != end;
+        let (stale, kept): (Vec<i64>, Vec<i64>) = self.take_snapshots()?.into_iter().partition(is_stale);
+        for offset in stale {
+            self.remove_snapshot(offset)?;
+        }
+        self.snapshots = Some(kept);
         Ok(())
     }
 }

@@ -88,3 +88,87 @@ fn an_opening_that_fails_behind_other_damage_does_not_forget_what_it_has_to_make
     disk.set_contents(&second, &records);
     assert_eq!(state(&open(&disk)), (6, 1, 0));
 }
+
+/// Only the index of the restored segment was made again: the aborted record was delivered as a committed one.
+#[test]
+fn restored_records_of_a_transaction_that_ends_in_a_later_segment_stay_aborted() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk);
+    begin(&mut log, 7);
+    plain(&mut log);
+    log.roll(NOW).expect("rolled");
+    end(&mut log, 7, TransactionOutcome::Abort);
+    // Two snapshots of the producers are kept: none from before the marker.
+    for _ in 0..3 {
+        log.roll(NOW).expect("rolled");
+        plain(&mut log);
+    }
+    drop(log);
+    let (file, sound) = damage(&disk, 0, 0);
+    let log = open(&disk);
+    assert_eq!(state(&log), (6, 0, 1));
+    log.close().expect("closed");
+    disk.set_contents(&file, &sound);
+    // The second start finds it in the files.
+    for _ in 0..2 {
+        let log = open(&disk);
+        assert_eq!(state(&log), (6, 1, 0));
+        log.close().expect("closed");
+    }
+}
+
+/// The producers were made again around the damage that is left: the transaction of producer 7 was open, without an end.
+#[test]
+fn restored_batches_of_producers_wait_until_no_other_batch_is_damaged() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk);
+    for producer_id in [7, 9] {
+        begin(&mut log, producer_id);
+        end(&mut log, producer_id, TransactionOutcome::Commit);
+        plain(&mut log);
+        log.roll(NOW).expect("rolled");
+    }
+    plain(&mut log);
+    log.close().expect("closed");
+    let damaged = [0, 1].map(|number| damage(&disk, number, 1));
+    let mut log = open(&disk);
+    for marker in [1, 4] {
+        log.read(marker, 1 << 20, i64::MAX, true).expect_err("damaged");
+    }
+    assert_eq!(state(&log), (7, 0, 2));
+    log.close().expect("closed");
+    for ((file, sound), left) in damaged.iter().rev().zip([2, 0]) {
+        disk.set_contents(file, sound);
+        let log = open(&disk);
+        assert_eq!(state(&log), (7, 0, left));
+        log.close().expect("closed");
+    }
+}
+
+/// All producers were read again from the batches. Those whose batches are deleted were forgotten.
+#[test]
+fn producers_without_batches_stay_known_when_a_marker_is_restored() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk);
+    log.append(NOW, common::produced(5, 0, 0, 1), AppendOptions::default()).expect("appended");
+    log.roll(NOW).expect("rolled");
+    begin(&mut log, 7);
+    end(&mut log, 7, TransactionOutcome::Commit);
+    plain(&mut log);
+    log.roll(NOW).expect("rolled");
+    plain(&mut log);
+    common::sync(&mut log);
+    log.delete_records_before(1).expect("deleted").files.run().expect("removed");
+    log.close().expect("closed");
+    let (file, sound) = damage(&disk, 0, 1);
+    let mut log = open(&disk);
+    log.read(2, 1 << 20, i64::MAX, true).expect_err("damaged");
+    log.close().expect("closed");
+    disk.set_contents(&file, &sound);
+    for _ in 0..2 {
+        let log = open(&disk);
+        let known: Vec<i64> = log.producers().iter().map(|producer| producer.producer_id).collect();
+        assert_eq!((state(&log), known), ((5, 0, 0), vec![5, 7]));
+        log.close().expect("closed");
+    }
+}
