@@ -527,6 +527,14 @@ impl Brokers {
     }
 }
 
+#[cfg(test)]
+impl Brokers {
+    /// Adds a defect: the next look at the known brokers panics.
+    pub(crate) fn break_down(&self) {
+        std::mem::forget(self.nodes.borrow_mut());
+    }
+}
+
 /// The brokers whose backoff has elapsed; if there are none, the one whose backoff elapses first.
 fn due(known: &[Rc<BrokerConnections>], now: Instant) -> Vec<Rc<BrokerConnections>> {
     let mut due = Vec::new();

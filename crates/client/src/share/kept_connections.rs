@@ -33,7 +33,8 @@ impl KeptConnections {
         for node in nodes {
             self.by_node.entry(node).or_insert_with(|| {
                 let mut task = JoinSet::new();
-                task.spawn_local(keep_open(self.cluster.clone(), node));
+                let keeping = keep_open(self.cluster.clone(), node);
+                task.spawn_local(self.cluster.observer.clone().watched("kept connections", keeping));
                 task
             });
         }
@@ -48,5 +49,36 @@ async fn keep_open(cluster: Rc<Cluster>, node: i32) {
             connection.closed().await;
         }
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::net::Network;
+    use crate::net::connector::TcpConnector;
+    use crate::stats::Observer;
+
+    /// The panic was dropped with the task: no poll learned of it, and the connection stayed closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_a_connection_is_kept_open_ends_the_client() {
+        let config = Arc::new(Config::new("b"));
+        let observer = Observer::new(&config, 1);
+        let connector = Arc::new(TcpConnector::default());
+        let network = Network { connector, authenticator: None, observer: observer.clone() };
+        let cluster = Cluster::new(config, network, fastrand::Rng::with_seed(1)).expect("an address");
+        let keeping = async {
+            let mut connections = KeptConnections::new(cluster.clone());
+            cluster.brokers.break_down();
+            connections.keep(std::iter::once(1));
+            let failed = observer.failure.wait();
+            tokio::time::timeout(Duration::from_secs(30), failed).await.expect("it has failed");
+        };
+        LocalSet::new().run_until(keeping).await;
     }
 }
