@@ -320,27 +320,33 @@ impl Brokers {
         }
         // Cached: the order depends on the clock.
         known.sort_by_cached_key(|peer| peer.failed_at());
-        let wait_end = last.filter(|(_, last)| !self.is_silent(last)).and_then(|(_, last)| {
+        let mut wait_end = last.filter(|(_, last)| !self.is_silent(last)).and_then(|(_, last)| {
             // The mark may be wrong, and the others unreachable.
             let head_start = last.is_suspect().then(|| started + HEAD_START);
             if last.is_suspect() && !last.is_idle() { None } else { last.muted_until().max(head_start) }
         });
         let due = due(&known, started);
         let mut recovered: FuturesUnordered<_> = open.iter().map(|(peer, _)| self.recovered(peer)).collect();
-        tokio::select! {
-            biased;
-            // Boxed: futures within futures have a limit of depth, and this one is rare.
-            connected = Box::pin(self.connect_to_one(&due)) => {
-                if let Some(connection) = connected {
-                    return Ok(connection);
-                }
+        // Boxed: futures within futures have a limit of depth, and this one is rare.
+        let mut connecting = Box::pin(self.connect_to_one(&due));
+        loop {
+            tokio::select! {
+                biased;
+                connected = &mut connecting => match connected {
+                    Some(connection) => return Ok(connection),
+                    None => break,
+                },
+                () = sleep_until(wait_end) => match last {
+                    // It has closed meanwhile: it is one of those that are connected to.
+                    Some((_, last)) if !last.is_open() => wait_end = None,
+                    _ => break,
+                },
+                Some(connection) = recovered.next() => return Ok(connection),
             }
-            () = sleep_until(wait_end) => {}
-            Some(connection) = recovered.next() => return Ok(connection),
         }
         match last {
             Some((_, last)) if last.is_open() => Ok(last.clone()),
-            // It has closed meanwhile.
+            // It has closed meanwhile, and no other broker can be connected to.
             Some((peer, _)) => Box::pin(self.connect(peer, Lane::Control)).await,
             None => Err(self.unreachable(started.elapsed())),
         }

@@ -1,6 +1,7 @@
 //! Tests of the choice of a broker, and of attempts to connect.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use ottla_protocol::frame;
@@ -69,6 +70,55 @@ async fn answer_late(mut io: DuplexStream, closes: bool) -> io::Result<()> {
     let answer = frame::encode_response::<MetadataRequest>(id, version, &MetadataResponse::default());
     io.write_all(&answer.expect("encoded").to_bytes()?).await?;
     io.read_i32().await.map(drop)
+}
+
+/// `first.test` accepts one connection, and closes it before a head start is over. `slow.test` accepts connections after one.
+#[derive(Default)]
+struct FirstIsGone {
+    has_connected: AtomicBool,
+}
+
+impl Connector for FirstIsGone {
+    fn connect<'a>(&'a self, host: &'a str, _port: u16) -> Connecting<'a> {
+        let is_slow = host == "slow.test";
+        if !is_slow && self.has_connected.swap(true, Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        let (pause, life) =
+            if is_slow { (2 * HEAD_START, SILENCE) } else { (Duration::ZERO, HEAD_START / 2) };
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                tokio::time::sleep(life).await;
+                drop(theirs);
+            });
+            Ok(Box::new(ours) as Box<dyn Io>)
+        })
+    }
+}
+
+/// The call gave up the attempt to connect to the other node, and waited for the whole time of one to the node that was gone.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_connection_that_closes_in_the_head_start_leaves_the_attempts_to_connect_to_others() {
+    let mut config = Config::new("first.test");
+    config.net.api_version_request = false;
+    let config = Arc::new(config);
+    let observer = Observer::new(&config, 1);
+    let network = Network { connector: Arc::new(FirstIsGone::default()), authenticator: None, observer };
+    let brokers = Brokers::new(config, network, fastrand::Rng::with_seed(1)).expect("an address");
+    brokers.learn(1, "first.test", 9092);
+    brokers.learn(2, "slow.test", 9092);
+    let exchange = async {
+        let open = brokers.connection(1, Lane::Control).await.expect("it accepts one");
+        brokers.note_silence(open.address());
+        let begun = Instant::now();
+        let chosen = brokers.any().await.expect("a live host");
+        let took = begun.elapsed();
+        assert!(took >= 2 * HEAD_START && took < 4 * HEAD_START, "{took:?}");
+        assert_eq!((chosen.address(), open.is_open()), ("slow.test:9092", false));
+    };
+    tokio::task::LocalSet::new().run_until(exchange).await;
 }
 
 /// The calls waited for the whole time of an attempt to connect to the other node, each until a response came.
