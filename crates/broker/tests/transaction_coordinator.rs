@@ -1,7 +1,7 @@
 //! Transactions of our client at the embedded broker: commits, aborts, fencing, timeouts, offsets, restarts.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use ottla_client::{
     Admin, Config, Consumer, GroupMetadata, Isolation, OffsetAt, Polled, Producer, Record, StartAt,
     TopicPartition, TransactionErrorKind,
 };
+use ottla_log::check_log;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::storage::{Entry, File, Open, Storage};
 
@@ -171,15 +172,15 @@ fn a_panic_at_the_marker_of_one_partition_repeats_and_holds_up_no_other_marker()
 }
 
 thread_local! {
-    /// The thread has just written a marker.
+    /// The thread has just written a marker, or a completion.
     static HAS_WRITTEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A disk with a defect that is behind the append of a marker.
+/// A disk with a defect that is behind an append.
 #[derive(Debug)]
-struct PanicsBehindMarkers(MemStorage);
+struct PanicsBehindAppends(MemStorage);
 
-impl Storage for PanicsBehindMarkers {
+impl Storage for PanicsBehindAppends {
     fn files_left(&self) -> usize {
         assert!(!HAS_WRITTEN.take(), "a defect behind the append");
         self.0.files_left()
@@ -222,7 +223,7 @@ impl Storage for PanicsBehindMarkers {
 #[test]
 fn a_panic_behind_the_append_of_a_marker_does_not_repeat_it() {
     let disk = MemStorage::new();
-    let broker = Broker::builder().storage(Arc::new(PanicsBehindMarkers(disk.clone()))).topic(ORDERS, 1);
+    let broker = Broker::builder().storage(Arc::new(PanicsBehindAppends(disk.clone()))).topic(ORDERS, 1);
     let broker = broker.spawn().expect("a broker");
     run(async {
         let producer = transactional(&broker, "till-1").await;
@@ -247,6 +248,50 @@ fn a_panic_behind_the_append_of_a_marker_does_not_repeat_it() {
     });
     disk.heal();
     broker.stop();
+}
+
+/// The number of records in the log of the coordinator.
+fn state_records(disk: &MemStorage) -> i64 {
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let paths = disk.paths();
+    let dirs = paths.iter().filter_map(|path| path.split_once('/')).map(|(dir, _)| dir);
+    let dirs: BTreeSet<&str> = dirs.filter(|dir| dir.starts_with("__transaction_state-")).collect();
+    dirs.into_iter().map(|dir| check_log(&storage, dir).expect("checked").end_offset).sum()
+}
+
+/// Each attempt appended another completion before it panicked: one every five seconds, without an end.
+#[test]
+fn a_panic_behind_the_append_of_a_completion_does_not_repeat_it() {
+    let records = [false, true].map(|panics| {
+        let disk = MemStorage::new();
+        let broker = Broker::builder().storage(Arc::new(PanicsBehindAppends(disk.clone()))).topic(ORDERS, 1);
+        let broker = broker.spawn().expect("a broker");
+        let has_panicked = Arc::new(AtomicBool::new(!panics));
+        run(async {
+            let producer = transactional(&broker, "till-1").await;
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, "a").await;
+            let (mut has_marker, is_done) = (false, has_panicked.clone());
+            disk.inject(move |op| {
+                if op.kind == OpKind::Write && is_segment(op.path) {
+                    has_marker |= op.path.starts_with("orders-0/");
+                    let is_completion = has_marker && op.path.starts_with("__transaction_state-");
+                    if is_completion && !is_done.swap(true, Ordering::Relaxed) {
+                        HAS_WRITTEN.set(true);
+                    }
+                }
+                None
+            });
+            producer.commit_transaction(PATIENCE).await.expect("the decision is stored");
+            // It waits for the completion.
+            drop(transactional(&broker, "till-1").await);
+        });
+        disk.heal();
+        broker.stop();
+        assert!(has_panicked.load(Ordering::Relaxed), "the completion was not seen");
+        state_records(&disk)
+    });
+    assert_eq!(records[0], records[1], "without and with the panic");
 }
 
 /// The removals of the ids after the one with the panic stayed pending: each later request got CONCURRENT_TRANSACTIONS.

@@ -239,6 +239,16 @@ impl Cluster {
         Ok(Written { partition: partition.clone(), end })
     }
 
+    /// Does what follows the append of records below `end` again, for a caller whose first attempt has failed there.
+    pub(crate) fn resume_write(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        end: i64,
+    ) -> Result<Written, ErrorCode> {
+        let has_closed = partition.log().has_unsynced_segments();
+        self.begin_sync(partition, end, has_closed)
+    }
+
     /// Waits until records are as durable as those of a producer with `acks=all`.
     pub(crate) async fn await_written(&self, written: &Written) -> Result<(), ErrorCode> {
         self.await_written_once(written).await.map_err(|code| {

@@ -9,8 +9,9 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::metadata::TopicPartition;
-use super::table::{Decision, Markers};
+use super::table::{Decision, Markers, NewRecord};
 use crate::cluster::Cluster;
+use crate::internal_topics::{InternalRecord, Written};
 use crate::panics;
 use crate::partition::Partition;
 
@@ -27,17 +28,19 @@ impl Cluster {
     pub(super) fn start_markers(self: &Arc<Self>, state_partition: &Arc<Partition>, markers: Markers) {
         let (cluster, state_partition) = (self.clone(), state_partition.clone());
         self.transactions.spawn(async move {
-            let mut markers = markers;
+            let (mut markers, mut in_log) = (markers, None);
             loop {
                 let ended = panics::caught(async {
                     cluster.write_markers(&state_partition, &markers).await;
-                    cluster.complete(&state_partition, &markers.id).await;
+                    cluster.complete(&state_partition, &markers.id, &mut in_log).await;
                 });
                 let Err(reason) = ended.await else { return };
                 // Without its completion, the id would get CONCURRENT_TRANSACTIONS for ever.
                 tracing::error!(id = %markers.id, reason, "the end of a transaction has panicked: it starts again; please report this defect");
                 // The partitions that have their markers get no second ones.
-                let left = cluster.transactions.with_table(|table| table.markers_left(&markers.id));
+                let is_completed = in_log.is_some();
+                let left =
+                    cluster.transactions.with_table(|table| table.markers_left(&markers.id, is_completed));
                 let Some(left) = left else {
                     cluster.transactions.notify_settled();
                     return;
@@ -137,17 +140,19 @@ impl Cluster {
         }
     }
 
-    /// Stores the completion of a transaction after its markers.
-    async fn complete(self: &Arc<Self>, partition: &Arc<Partition>, id: &Arc<str>) {
+    /// Stores the completion of a transaction after its markers. `in_log` is set to the end of its record once that is in the log: another
+    /// attempt with it does only the rest.
+    async fn complete(self: &Arc<Self>, partition: &Arc<Partition>, id: &Arc<str>, in_log: &mut Option<i64>) {
         let mut pause = RETRY_PAUSES.0;
         loop {
-            let now_ms = self.clock.now_ms();
-            let decided = self.transactions.with_table(|table| table.markers_written(now_ms, id));
-            let Ok(Decision::Store(record)) = decided else {
-                tracing::error!(%id, ?decided, "a transaction with all markers cannot be completed: please report this");
-                return;
+            let appended = match *in_log {
+                Some(end) => self.resume_write(partition, end),
+                None => match self.append_completion(partition, id, in_log) {
+                    Some(appended) => appended,
+                    None => return,
+                },
             };
-            let stored = match self.append_change(partition, record) {
+            let stored = match appended {
                 Ok(written) => self.await_written_for_long(&written).await,
                 Err(code) => Err(code),
             };
@@ -158,12 +163,32 @@ impl Cluster {
                 }
                 Err(code) => {
                     tracing::warn!(%id, %code, "the completion of a transaction cannot be stored, and is tried again");
-                    self.transactions.with_table(|table| table.not_stored(id));
+                    if in_log.is_none() {
+                        self.transactions.with_table(|table| table.not_stored(id));
+                    }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_PAUSES.1);
                 }
             }
         }
+    }
+
+    /// Decides the completion of a transaction, and appends its record. `None` if it cannot be completed.
+    fn append_completion(
+        self: &Arc<Self>,
+        partition: &Arc<Partition>,
+        id: &Arc<str>,
+        in_log: &mut Option<i64>,
+    ) -> Option<Result<Written, ErrorCode>> {
+        let now_ms = self.clock.now_ms();
+        let decided = self.transactions.with_table(|table| table.markers_written(now_ms, id));
+        let Ok(Decision::Store(NewRecord { key, value, .. })) = decided else {
+            tracing::error!(%id, ?decided, "a transaction with all markers cannot be completed: please report this");
+            return None;
+        };
+        let note = |offset: i64| *in_log = Some(offset + 1);
+        let appended = self.write_internal(partition, &[InternalRecord { key, value }], None, note);
+        Some(appended.map(|(written, ())| written))
     }
 }
 

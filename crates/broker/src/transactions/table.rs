@@ -311,10 +311,12 @@ impl Transactions {
     }
 
     /// Returns the markers that are not written yet, for another attempt at the end of a transaction. `None` if it is not prepared.
-    pub(crate) fn markers_left(&mut self, id: &str) -> Option<Markers> {
+    pub(crate) fn markers_left(&mut self, id: &str, is_completion_in_log: bool) -> Option<Markers> {
         let entry = self.by_id.get_mut(id).filter(|entry| entry.current.state.is_prepared())?;
-        // The completion, if it is pending, is decided again.
-        entry.pending = Some(Pending::Markers);
+        // A completion that is pending, and not in the log, is decided again.
+        if !is_completion_in_log {
+            entry.pending = Some(Pending::Markers);
+        }
         Some(markers(id, &entry.current))
     }
 

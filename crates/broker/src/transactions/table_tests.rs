@@ -583,17 +583,22 @@ fn another_attempt_writes_the_markers_that_are_left_while_the_transaction_is_pre
     let producer = story.init().expect("new");
     story.add(producer, 0).expect("added");
     story.add(producer, 1).expect("added");
-    assert_eq!(story.table.markers_left(ID), None, "it is ongoing");
+    assert_eq!(story.table.markers_left(ID, false), None, "it is ongoing");
     let next = story.commit(producer).expect("committed");
     story.table.marker_written(ID, &orders(0));
-    let left = story.table.markers_left(ID).expect("prepared");
+    let left = story.table.markers_left(ID, false).expect("prepared");
     assert!(left.committed && left.producer == next);
     assert_eq!(left.partitions, [orders(1)]);
     // The record of the completion is not stored.
     assert!(matches!(story.table.markers_written(story.now_ms, ID), Ok(Decision::Store(_))));
-    assert!(story.table.markers_left(ID).is_some());
+    assert!(story.table.markers_left(ID, false).is_some());
+    assert!(matches!(story.table.markers_written(story.now_ms, ID), Ok(Decision::Store(_))));
+    // It is in the log, and stays pending.
+    assert!(story.table.markers_left(ID, true).is_some());
+    assert_eq!(story.table.markers_written(story.now_ms, ID), Err(ErrorCode::InvalidTxnState));
+    assert!(story.table.markers_left(ID, false).is_some());
     story.write_markers();
-    assert_eq!(story.table.markers_left(ID), None, "it has ended");
+    assert_eq!(story.table.markers_left(ID, false), None, "it has ended");
     assert_eq!(story.add(next, 0), Ok(next));
 }
 
