@@ -233,7 +233,13 @@ impl Instance {
 
     fn has_expired(&self, now_ms: i64) -> bool {
         let intervals_ms = if self.is_gone { 0 } else { 3 * i64::from(self.interval_ms) };
-        now_ms - self.heard_at_ms > EXPIRY_MS_MIN.max(intervals_ms)
+        // After a jump of the wall clock that was put right, the time may be days ahead.
+        now_ms.abs_diff(self.heard_at_ms) > EXPIRY_MS_MIN.max(intervals_ms).unsigned_abs()
+    }
+
+    /// Returns `true` if an interval since a stored time is not over. A wall clock that went back ends it.
+    fn is_early(&self, since_ms: i64, now_ms: i64) -> bool {
+        (0..i64::from(self.interval_ms)).contains(&now_ms.saturating_sub(since_ms))
     }
 
     /// Takes note of a request, or returns the error of one that comes too early or is wrong.
@@ -266,7 +272,7 @@ impl Instance {
             self.last_error,
             ErrorCode::UnknownSubscriptionId | ErrorCode::UnsupportedCompressionType
         );
-        if !waits && last.is_some_and(|last| now_ms - last < i64::from(self.interval_ms)) {
+        if !waits && last.is_some_and(|last| self.is_early(last, now_ms)) {
             return Err(ErrorCode::ThrottlingQuotaExceeded);
         }
         self.subscriptions_at_ms = Some(now_ms);
@@ -279,7 +285,7 @@ impl Instance {
         }
         // The first push after a new subscription may come at once: clients spread theirs over the interval.
         let is_first = self.subscriptions_at_ms > self.pushed_at_ms;
-        let is_due = self.pushed_at_ms.is_none_or(|last| now_ms - last >= i64::from(self.interval_ms));
+        let is_due = self.pushed_at_ms.is_none_or(|last| !self.is_early(last, now_ms));
         if !is_first && !is_due && !is_last {
             return Err(ErrorCode::ThrottlingQuotaExceeded);
         }
@@ -331,6 +337,26 @@ mod tests {
         assert_eq!(instances.by_id.len(), 2, "its last values can be read");
         instances.expire(EXPIRY_MS_MIN + 1);
         assert_eq!(instances.by_id.keys().collect::<Vec<_>>(), [&id(1)]);
+    }
+
+    /// Until the clock had caught up, each request was answered with THROTTLING_QUOTA_EXCEEDED, and clients that were gone stayed.
+    #[test]
+    fn a_wall_clock_that_went_back_ends_intervals_and_keeps_no_client_for_longer() {
+        let (mut instances, subscriptions) = (Instances::new(10_000), Subscriptions::default());
+        let client = ClientIdentity::default();
+        instances.of(id(1), &client, &subscriptions, 1_000_000);
+        let mut ask =
+            |ask: Ask, now_ms: i64| instances.of(id(0), &client, &subscriptions, now_ms).ask(ask, now_ms);
+        let subscription_id = subscriptions.of(id(0), &client).id;
+        let push = Ask::Push { subscription_id, is_last: false, codec_is_known: true, bytes: 1 };
+        for request in [Ask::Subscriptions, push] {
+            assert_eq!(ask(request, 600_000), Ok(()));
+            assert_eq!(ask(request, 600_001), Err(ErrorCode::ThrottlingQuotaExceeded));
+        }
+        for request in [Ask::Subscriptions, push] {
+            assert_eq!(ask(request, 0), Ok(()));
+        }
+        assert_eq!(instances.by_id.keys().collect::<Vec<_>>(), [&id(0)]);
     }
 
     #[test]
