@@ -208,3 +208,16 @@ fn a_fork_and_a_restored_broker_have_the_ids_of_the_broker() {
     let expected = [(4, vec![4], vec![4]), (5, vec![5], vec![5])];
     assert_eq!(shown(&mut Raw::connect(broker.addresses()[0])), expected);
 }
+
+/// Its nodes listened on other ports: the clients of the broker did not find them.
+#[test]
+fn the_snapshot_of_a_broker_with_other_ids_is_restored_at_the_same_addresses() {
+    let other = Broker::builder().memory().nodes(2).node_id(4).topic("orders", 2).spawn().expect("a broker");
+    let broker = Broker::builder().memory().nodes(2).spawn().expect("a broker");
+    let snapshots = [other.snapshot(), broker.snapshot()].map(|taken| taken.expect("in memory"));
+    let before = broker.bootstrap_servers();
+    for (snapshot, ids) in snapshots.iter().zip([[4, 5], [1, 2]]) {
+        broker.restore(snapshot).expect("restored");
+        assert_eq!((broker.cluster().nodes(), broker.bootstrap_servers()), (ids.to_vec(), before.clone()));
+    }
+}

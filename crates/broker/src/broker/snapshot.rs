@@ -125,6 +125,11 @@ impl Broker {
         cluster.intercepts.continue_counts(&before.intercepts);
         cluster.disk_faults.continue_ids(&before.disk_faults);
         cluster.overrides.arrange(|state| state.observers = before.overrides.observers().unwrap_or_default());
+        // The snapshot may be of a broker with another `node.id`: its first node gets the address of the first one here.
+        let shift = cluster.nodes.first_id() - before.nodes.first_id();
+        for bound in &mut self.bound {
+            bound.node = bound.node.wrapping_add(shift);
+        }
         self.current.replace(cluster, Source { disk, settings });
         let (bound, addresses) = (self.bound.clone(), self.addresses.len());
         let address_of = |first: SocketAddr, node, index| {
