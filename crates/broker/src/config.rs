@@ -124,8 +124,9 @@ pub struct BrokerConfig {
     /// that are decompressed, and one each for responses that are not sent, for fetch sessions, and for groups, their members
     /// and their offsets. Requests wait while their part is used up. 256 MiB by default.
     pub memory_bytes_max: usize,
-    /// `group.initial.rebalance.delay.ms`: time that the first members of a group wait for others. 0 by default. The first member of
-    /// a new share group waits, too, up to its heartbeat interval: in Kafka it has no partitions before its second heartbeat.
+    /// `group.initial.rebalance.delay.ms`: time that the first members of a group wait for others. 0 by default. It begins again after
+    /// a time with new members, up to the rebalance timeout of the first one (KIP-134). The first member of a new share group waits,
+    /// too, up to its heartbeat interval: in Kafka it has no partitions before its second heartbeat.
     pub group_initial_delay: Duration,
     /// `group.min.session.timeout.ms`. 10 ms by default, so that tests need not wait.
     pub session_timeout_min: Duration,

@@ -58,6 +58,13 @@ impl Member {
             .map(|(_, bytes)| bytes.clone())
             .unwrap_or_default()
     }
+
+    /// Keeps the request of a member that joins until the group has formed. One that the member sent on another connection ends.
+    pub(super) fn await_group(&mut self, answer: oneshot::Sender<JoinAnswer>) {
+        if let Some(old) = self.joining.replace(answer) {
+            let _ = old.send(Err(ErrorCode::UnknownMemberId));
+        }
+    }
 }
 
 impl Join {

@@ -79,9 +79,8 @@ pub(crate) struct Join {
 pub(crate) enum State {
     /// No members.
     Empty,
-    /// Members join. Dynamic members that have not joined by this time are removed. With `full_wait` the group does not form
-    /// earlier, even if every member has joined.
-    Joining { until: Instant, full_wait: bool },
+    /// Members join. Dynamic members that have not joined by this time are removed.
+    Joining { until: Instant, wait: JoinWait },
     /// The group waits for the leader's assignment.
     Syncing,
     /// Every member has an assignment.
@@ -100,12 +99,25 @@ impl State {
     }
 }
 
+/// The condition under which members that join form a group before the time is over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum JoinWait {
+    /// Every member has joined.
+    ForMembers,
+    /// None: the group takes the whole time.
+    ForTime,
+    /// None, as the group was empty. After a time with new members it waits again, up to the rebalance timeout of the first one
+    /// (KIP-134).
+    Initial { at_most_until: Instant, has_new_members: bool },
+}
+
 /// The times that groups wait for members.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RebalanceWaits {
     /// The time that the first members of an empty group wait for others (`group.initial.rebalance.delay.ms`).
     pub(crate) initial: Duration,
-    /// A later rebalance takes the session timeout less [`SESSION_MARGIN`], even if every member has joined.
+    /// A later rebalance takes the session timeout less [`SESSION_MARGIN`], even if every member has joined. New members do not
+    /// prolong the first one. librdkafka's mock cluster does both.
     pub(crate) full: bool,
 }
 
@@ -438,7 +450,7 @@ impl Group {
             self.rebalance(now);
         }
         match self.state {
-            State::Joining { until, .. } if until <= now => self.form(now),
+            State::Joining { until, .. } if until <= now => self.end_join_phase(now),
             State::Joining { .. } => self.form_if_complete(now),
             State::Syncing | State::Stable if self.sync_by.is_some_and(|at| at <= now) => {
                 self.expire_syncs(now);

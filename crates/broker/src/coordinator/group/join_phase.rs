@@ -8,7 +8,7 @@ use ottla_protocol::ErrorCode;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Group, Join, JoinAnswer, Joined, RebalanceWaits, SESSION_MARGIN, State};
+use super::{Group, Join, JoinAnswer, JoinWait, Joined, RebalanceWaits, SESSION_MARGIN, State};
 use crate::coordinator::classic_member::{Member, known_to_all, preferred, shared};
 use crate::coordinator::shared_names::SharedNames;
 use crate::memory::Kept;
@@ -55,10 +55,7 @@ impl Group {
             member.heard_at = now;
             member.session_timeout = session_timeout;
             member.rebalance_timeout = rebalance_timeout;
-            if let Some(old) = member.joining.replace(answer) {
-                // The member has joined again on another connection, which replaces the first request.
-                let _ = old.send(Err(ErrorCode::UnknownMemberId));
-            }
+            member.await_group(answer);
         } else {
             let member = Member {
                 instance_id,
@@ -77,6 +74,9 @@ impl Group {
                 syncing: None,
             };
             self.add(member_id.clone(), member);
+            if replaced.is_none() {
+                self.note_new_member();
+            }
         }
         match self.state {
             State::Joining { .. } => {}
@@ -158,16 +158,23 @@ impl Group {
     }
 
     pub(super) fn begin_joining(&mut self, now: Instant, was_empty: bool) {
-        let (limit, full_wait) = match self.waits {
-            RebalanceWaits { initial, .. } if was_empty => (initial, !initial.is_zero()),
-            RebalanceWaits { full: false, .. } => (self.rebalance_timeout(), false),
+        let (limit, wait) = match self.waits {
+            RebalanceWaits { initial, .. } if was_empty && initial.is_zero() => {
+                (initial, JoinWait::ForMembers)
+            }
+            RebalanceWaits { initial, full: true } if was_empty => (initial, JoinWait::ForTime),
+            RebalanceWaits { initial, full: false } if was_empty => {
+                let at_most_until = now + self.rebalance_timeout();
+                (initial, JoinWait::Initial { at_most_until, has_new_members: false })
+            }
+            RebalanceWaits { full: false, .. } => (self.rebalance_timeout(), JoinWait::ForMembers),
             RebalanceWaits { full: true, .. } => {
                 let session = self.session_timeout();
                 let shorter = session.saturating_sub(SESSION_MARGIN);
-                (if shorter.is_zero() { session } else { shorter }, true)
+                (if shorter.is_zero() { session } else { shorter }, JoinWait::ForTime)
             }
         };
-        self.state = State::Joining { until: now + limit, full_wait };
+        self.state = State::Joining { until: now + limit, wait };
         self.sync_by = None;
         for member in self.members.values_mut() {
             if let Some(syncing) = member.syncing.take() {
@@ -176,12 +183,34 @@ impl Group {
         }
     }
 
+    /// Notes that a member has joined after the first one of a group that was empty: there may be more to come.
+    fn note_new_member(&mut self) {
+        if let State::Joining { wait: JoinWait::Initial { has_new_members, .. }, .. } = &mut self.state {
+            *has_new_members = true;
+        }
+    }
+
+    /// Handles the end of the time that members have to join. The initial delay of an empty group begins again if members were
+    /// new in it, as in Kafka's `tryCompleteInitialRebalanceElseSchedule`: many members that start together join one generation.
+    pub(super) fn end_join_phase(&mut self, now: Instant) {
+        if let State::Joining { wait: JoinWait::Initial { at_most_until, has_new_members: true }, .. } =
+            self.state
+            && now < at_most_until
+        {
+            let until = (now + self.waits.initial).min(at_most_until);
+            let wait = JoinWait::Initial { at_most_until, has_new_members: false };
+            self.state = State::Joining { until, wait };
+        } else {
+            self.form(now);
+        }
+    }
+
     /// Forms the group when every member has joined. A group without members does not wait.
     pub(super) fn form_if_complete(&mut self, now: Instant) {
-        let State::Joining { full_wait, .. } = self.state else { return };
+        let State::Joining { wait, .. } = self.state else { return };
         let complete =
             self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
-        if complete && (!full_wait || self.members.is_empty()) {
+        if complete && (wait == JoinWait::ForMembers || self.members.is_empty()) {
             self.form(now);
         }
     }
@@ -198,7 +227,7 @@ impl Group {
         if !self.elect_leader() && !self.members.is_empty() {
             // The group waits until a static member has joined, or until their sessions are over.
             let until = now + self.rebalance_timeout().max(POSTPONED_MIN);
-            self.state = State::Joining { until, full_wait: false };
+            self.state = State::Joining { until, wait: JoinWait::ForMembers };
             return;
         }
         self.generation += 1;

@@ -53,9 +53,13 @@ impl Story {
     }
 
     fn join(&mut self, join: Join) -> oneshot::Receiver<JoinAnswer> {
+        self.join_after(join, RebalanceWaits::default())
+    }
+
+    fn join_after(&mut self, join: Join, waits: RebalanceWaits) -> oneshot::Receiver<JoinAnswer> {
         let (answer, receiver) = oneshot::channel();
         let kept = self.memory.keep_known(0);
-        self.group.join(self.now, (join, kept), answer, RebalanceWaits::default(), &self.names);
+        self.group.join(self.now, (join, kept), answer, waits, &self.names);
         receiver
     }
 
@@ -329,5 +333,44 @@ fn a_record_that_is_written_after_a_member_of_the_generation_has_changed_or_left
         assert_eq!(record.generation, story.group.generation);
         let later = Group::from_record("g", record, story.now, &story.memory, &story.names);
         assert_eq!(later.state.name(), "Empty", "its members join again");
+    }
+}
+
+/// KIP-134: members that start one after another within the delay had a generation each, as the delay of the first one had passed.
+#[test]
+fn new_members_prolong_the_initial_delay_of_an_empty_group_up_to_the_rebalance_timeout() {
+    const DELAY: Duration = Duration::from_secs(2);
+    let mut story = Story::new();
+    let waits = RebalanceWaits { initial: DELAY, full: false };
+    let mut first = story.join_after(request("a", "range"), waits);
+    let mut others = Vec::new();
+    // At 1 and 3 seconds. The times end after 2, 4 and 5 seconds: the last one is what the rebalance timeout leaves.
+    for id in ["b", "c"] {
+        story.pass(DELAY / 2, &[]);
+        others.push(story.join_after(request(id, "range"), waits));
+        story.pass(DELAY / 2, &[]);
+        assert_eq!(story.group.state.name(), "PreparingRebalance", "{id} may have successors");
+    }
+    assert!(first.try_recv().is_err(), "the group has formed early");
+    assert_eq!(story.group.next_deadline(), Some(story.now + REBALANCE - 2 * DELAY));
+    others.push(story.join_after(request("d", "range"), waits));
+    story.pass(REBALANCE - 2 * DELAY, &[]);
+    assert_eq!(answer(&mut first).members.len(), 4);
+    for other in &mut others {
+        assert_eq!(answer(other).generation, 1);
+    }
+}
+
+#[test]
+fn without_new_members_the_initial_delay_ends_once_and_with_full_waits_always() {
+    const DELAY: Duration = Duration::from_secs(2);
+    for (full, again) in [(false, "a"), (true, "b")] {
+        let mut story = Story::new();
+        let waits = RebalanceWaits { initial: DELAY, full };
+        let _first = story.join_after(request("a", "range"), waits);
+        // The first member on another connection is no new member.
+        let mut joined = story.join_after(request(again, "range"), waits);
+        story.pass(DELAY, &[]);
+        assert_eq!(answer(&mut joined).generation, 1);
     }
 }
