@@ -138,3 +138,48 @@ fn a_topic_without_a_name_keeps_no_other_topic_from_a_member_of_the_new_protocol
         seat.events
     );
 }
+
+/// The names of topics were a part of the member's own work: topics with known names waited for those of others, and a member that was
+/// fenced meanwhile kept its partitions for up to `socket.timeout.ms`.
+#[test]
+fn a_lookup_of_a_name_that_takes_long_delays_no_other_topic_and_no_member_that_is_fenced() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut config = member(&broker);
+    // Longer than the patience of the test.
+    config.set("socket.timeout.ms", "120000").expect("a known property");
+    let client = Client::new(config).expect("a client");
+    client.producer().send_blocking(Record::to("orders").value("paid")).expect("acknowledged");
+    let rule = FaultRule::new(ApiKey::Metadata, Fault::Hang).topic("invoices").times(u32::MAX);
+    cluster.add_fault(rule).expect("a sound rule");
+    let mut seats = Seats::default();
+    seats.join_with("a", client.consumer(), &["^(orders|invoices)$"]);
+    seats.settle("it has the topic with a known name", 2);
+
+    cluster.intercept(ApiKey::ConsumerGroupHeartbeat, None, 1, Fault::Fail(ErrorCode::FencedMemberEpoch));
+    let is_lost = |event: &Event| matches!(event, Event::Lost(_));
+    seats.drive("it gives its partitions up", |seats| seats.list[0].events.iter().any(is_lost));
+    seats.settle("it has joined again", 2);
+}
+
+/// The offsets were looked up again and again for up to `socket.timeout.ms` before the member noticed that it was fenced.
+#[test]
+fn a_member_of_the_new_protocol_that_is_fenced_while_it_looks_up_offsets_joins_again_at_once() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    let mut config = member(&broker);
+    config.set("socket.timeout.ms", "120000").expect("a known property");
+    let loading = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+    cluster.intercept(ApiKey::OffsetFetch, None, u32::MAX, loading);
+    cluster.requests(ApiKey::OffsetFetch);
+    let mut seats = Seats::default();
+    seats.join("a", config, &["orders"]);
+    seats.drive("it looks offsets up", |_| cluster.requests(ApiKey::OffsetFetch) > 0);
+
+    let beats = cluster.requests(ApiKey::ConsumerGroupHeartbeat);
+    cluster.intercept(ApiKey::ConsumerGroupHeartbeat, None, 1, Fault::Fail(ErrorCode::FencedMemberEpoch));
+    // No heartbeat follows the refused one before the member has noticed it.
+    seats.drive("it joins again", |_| cluster.requests(ApiKey::ConsumerGroupHeartbeat) >= beats + 3);
+    cluster.clear_intercepts_of(ApiKey::OffsetFetch);
+    seats.settle("it has its partitions", 2);
+}

@@ -38,6 +38,11 @@ impl Cluster {
             self.layout.borrow_mut().accept_ids(&described);
             self.apply(described, true);
         }
+        Ok(self.known_names(ids))
+    }
+
+    /// The names of the topics with these ids that are known without a lookup.
+    pub(crate) fn known_names(&self, ids: &BTreeSet<Uuid>) -> NamedTopics {
         let mut named = NamedTopics { names: BTreeMap::new(), unknown: BTreeSet::new() };
         for id in ids.iter().copied() {
             if let Some(name) = self.topic_named_by(id) {
@@ -46,7 +51,7 @@ impl Cluster {
                 named.unknown.insert(id);
             }
         }
-        Ok(named)
+        named
     }
 
     /// Requests the metadata of the topics with these ids.

@@ -16,6 +16,7 @@ mod next_gen;
 pub(crate) mod poll_activity;
 mod standalone_partitions;
 pub(crate) mod subscription;
+mod unapplied_target;
 mod unavailable_topics;
 mod watch;
 mod wire;

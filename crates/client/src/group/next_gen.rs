@@ -21,6 +21,7 @@ use super::application::{Application, Late};
 use super::coordinator::Coordinator;
 use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
+use super::unapplied_target::{Missing, TargetNames, UnappliedTarget};
 use crate::config::Rebalance;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -64,6 +65,8 @@ struct State {
     /// The coordinator no longer knows this member.
     lost: Cell<bool>,
     refused: RefCell<Option<Error>>,
+    /// Notified when the coordinator has refused the member, for a wait that must end then.
+    ended: Notify,
     /// The last report of a forbidden topic.
     forbidden_at: Cell<Option<Instant>>,
     /// Notified when the coordinator's response changed the state.
@@ -72,14 +75,23 @@ struct State {
     hurry: Notify,
 }
 
-/// A target assignment that is not applied, or only the part of it whose topics are known by name.
-struct UnappliedTarget {
-    target: Vec<TopicPartitions>,
-    /// The coordinator knows what this member owns of it.
-    is_acknowledged: bool,
-    /// The number of failed attempts, and the time of the next one.
-    attempts: u32,
-    retry_at: Instant,
+impl State {
+    /// Returns `true` if the coordinator has refused the member, and [`Member::stay`] has not handled that.
+    fn has_ended(&self) -> bool {
+        self.lost.get() || self.refused.borrow().is_some()
+    }
+
+    /// Waits until the coordinator refuses the member.
+    async fn wait_for_end(&self) {
+        while !self.has_ended() {
+            self.ended.notified().await;
+        }
+    }
+
+    fn end(&self) {
+        self.ended.notify_one();
+        self.news.notify_one();
+    }
 }
 
 impl Member {
@@ -150,20 +162,20 @@ impl Member {
         let mut unapplied: Option<UnappliedTarget> = None;
         loop {
             let state = self.state.clone();
-            let retry_at = unapplied.as_ref().map(|unapplied| unapplied.retry_at);
-            tokio::select! {
+            let named = tokio::select! {
                 biased;
-                () = state.news.notified() => {}
+                () = state.news.notified() => None,
                 wants = self.application.wants_or_is_late() => match wants {
                     Ok(()) => {
                         *state.subscription.borrow_mut() = self.application.subscription();
                         state.in_full.set(true);
                         state.hurry.notify_one();
+                        None
                     }
                     Err(Late) => return Ok(Late),
                 },
-                () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
-            }
+                named = names_of(&self.shared, unapplied.as_mut()) => Some(named),
+            };
             if let Some(error) = state.refused.borrow_mut().take() {
                 return Err(error);
             }
@@ -173,36 +185,56 @@ impl Member {
                 state.hurry.notify_one();
             }
             if let Some(target) = state.target.borrow_mut().take() {
-                let retry_at = Instant::now();
-                unapplied = Some(UnappliedTarget { target, is_acknowledged: false, attempts: 0, retry_at });
+                // The coordinator repeats a target: its lookup continues, unless it is over.
+                let is_repeated =
+                    named.is_none() && unapplied.as_ref().is_some_and(|unapplied| unapplied.target == target);
+                if !is_repeated {
+                    unapplied = Some(UnappliedTarget::new(&self.shared.cluster, target));
+                }
+                continue;
             }
-            let due = unapplied.take_if(|unapplied| unapplied.retry_at <= Instant::now());
-            let Some(UnappliedTarget { target, mut is_acknowledged, attempts, .. }) = due else { continue };
-            let error = match self.reconcile(&target, is_acknowledged).await {
-                Ok(Ok(unknown)) => {
-                    is_acknowledged = true;
-                    unknown
-                }
-                Ok(Err(Late)) => return Ok(Late),
-                Err(error) if error.may_pass() || is_stale(&error) => Some(error),
-                // The next heartbeat would get the same refusal.
-                Err(error) if is_unknown(&error) => {
-                    tracing::debug!(%error, "joining the group again");
-                    self.rejoin();
-                    None
-                }
-                Err(error) => return Err(error),
+            let Some(named) = named else { continue };
+            let Some(current) = unapplied.take() else { continue };
+            unapplied = match self.apply(current, named).await? {
+                Ok(unapplied) => unapplied,
+                Err(Late) => return Ok(Late),
             };
-            if let Some(error) = error {
-                report_once(&self.shared, &error);
-                tracing::debug!(%error, "taking what the coordinator gave");
-                if !state.lost.get() {
-                    let retry_at = Instant::now() + self.shared.cluster.backoff(attempts);
-                    let attempts = attempts.saturating_add(1);
-                    unapplied = Some(UnappliedTarget { target, is_acknowledged, attempts, retry_at });
-                }
-            }
         }
+    }
+
+    /// Applies a target as far as its topics have names. Returns it if it must be applied again.
+    async fn apply(
+        &mut self,
+        mut current: UnappliedTarget,
+        named: Result<TargetNames, Error>,
+    ) -> Result<Result<Option<UnappliedTarget>, Late>, Error> {
+        let applied = match named {
+            Ok(named) => {
+                let reconciled = self.reconcile(&current.target, &named, current.is_acknowledged).await;
+                reconciled.map(|in_time| (in_time, named.missing))
+            }
+            Err(error) => Err(error),
+        };
+        let error = match applied {
+            Ok((Err(Late), _)) => return Ok(Err(Late)),
+            Ok((Ok(()), Missing::None)) => return Ok(Ok(None)),
+            Ok((Ok(()), Missing::InLookup)) => return Ok(Ok(Some(current))),
+            Ok((Ok(()), Missing::Failed(error))) => {
+                current.is_acknowledged = true;
+                error
+            }
+            Err(error) if error.may_pass() || is_stale(&error) => error,
+            // The next heartbeat would get the same refusal.
+            Err(error) if is_unknown(&error) => {
+                tracing::debug!(%error, "joining the group again");
+                self.rejoin();
+                return Ok(Ok(None));
+            }
+            Err(error) => return Err(error),
+        };
+        report_once(&self.shared, &error);
+        tracing::debug!(%error, "taking what the coordinator gave");
+        Ok(Ok(Some(current.again(&self.shared.cluster))))
     }
 
     /// Gives the partitions up, which other members may own, and makes the next heartbeat join.
@@ -228,27 +260,30 @@ impl Member {
         self.start_heartbeats();
     }
 
-    /// Applies a target assignment. Returns the error of a topic whose name is not known: its partitions are left out.
+    /// Applies a target assignment, without the partitions of topics whose names are missing.
     async fn reconcile(
         &mut self,
         target: &[TopicPartitions],
+        names: &TargetNames,
         is_acknowledged: bool,
-    ) -> Result<Result<Option<Error>, Late>, Error> {
+    ) -> Result<Result<(), Late>, Error> {
         let began = Instant::now();
-        let (assigned, unknown) = self.named(target).await?;
-        // A member that is fenced meanwhile owns nothing: the target is that of an earlier membership.
-        if self.state.lost.get() {
-            return Ok(Ok(None));
-        }
+        let assigned = self.named(target, &names.names);
         let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
-        if unknown.is_some() && gone.is_empty() && new.is_empty() {
-            // The coordinator waits for partitions without a name that it has revoked.
-            if !is_acknowledged {
-                self.acknowledge();
+        if gone.is_empty() && new.is_empty() {
+            match &names.missing {
+                Missing::None => {}
+                Missing::InLookup => return Ok(Ok(())),
+                Missing::Failed(_) => {
+                    // The coordinator waits for partitions without a name that it has revoked.
+                    if !is_acknowledged {
+                        self.acknowledge();
+                    }
+                    return Ok(Ok(()));
+                }
             }
-            return Ok(Ok(unknown));
         }
         let is_first = !self.state.is_assigned.get();
         let has_changed = is_first || !(gone.is_empty() && new.is_empty());
@@ -260,8 +295,8 @@ impl Member {
             if let Err(Late) = self.application.give_up(gone).await {
                 return Ok(Err(Late));
             }
-            if self.state.lost.get() {
-                return Ok(Ok(None));
+            if self.state.has_ended() {
+                return Ok(Ok(()));
             }
             self.acknowledge();
         }
@@ -272,9 +307,9 @@ impl Member {
             _ => owned.is_empty() && new.is_empty() && is_first,
         };
         let state = self.state.clone();
-        self.application.take(new, always, || state.lost.get(), std::future::pending()).await?;
-        if self.state.lost.get() {
-            return Ok(Ok(None));
+        self.application.take(new, always, || state.has_ended(), state.wait_for_end()).await?;
+        if self.state.has_ended() {
+            return Ok(Ok(()));
         }
         self.state.is_assigned.set(true);
         if has_changed {
@@ -282,7 +317,7 @@ impl Member {
         }
         self.shared.step(MembershipStep::Settled);
         self.acknowledge();
-        Ok(Ok(unknown))
+        Ok(Ok(()))
     }
 
     /// Reports the owned partitions to the coordinator at once.
@@ -291,17 +326,15 @@ impl Member {
         self.state.hurry.notify_one();
     }
 
-    /// Converts topic ids to names; unknown ones are looked up. Of a topic that is not found, only the partitions that the member owns
-    /// stay, and its error is returned: it may be new, or hidden from this client, and keeps no others from being read.
-    async fn named(&self, target: &[TopicPartitions]) -> Result<(Vec<TopicPartition>, Option<Error>), Error> {
-        let ids = target.iter().map(|topic| topic.topic_id).collect();
-        let named = self.shared.cluster.names_of_ids(&ids).await?;
+    /// Converts topic ids to names. Of a topic without a name, only the partitions that the member owns stay: it may be new, or hidden
+    /// from this client, and keeps no others from being read.
+    fn named(&self, target: &[TopicPartitions], names: &BTreeMap<Uuid, Arc<str>>) -> Vec<TopicPartition> {
         let owned = self.shared.owned();
         let mut known = self.state.ids.borrow_mut();
         let mut partitions = Vec::new();
         for topic in target {
             let id = topic.topic_id;
-            let found = named.names.get(&id);
+            let found = names.get(&id);
             let earlier = || known.iter().find(|(_, of)| **of == id).map(|(name, _)| name);
             let Some(name) = found.or_else(earlier).cloned() else { continue };
             let at = |partition: &i32| TopicPartition { topic: name.clone(), partition: *partition };
@@ -309,7 +342,15 @@ impl Member {
             partitions.extend(topic.partitions.iter().map(at).filter(stays));
             known.insert(name, id);
         }
-        Ok((partitions, named.error()))
+        partitions
+    }
+}
+
+/// Waits for the names of a target's topics; without an end if there is no target.
+async fn names_of(shared: &Shared, unapplied: Option<&mut UnappliedTarget>) -> Result<TargetNames, Error> {
+    match unapplied {
+        Some(unapplied) => unapplied.names(&shared.cluster).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -379,7 +420,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
                 *state.target.borrow_mut() = None;
                 *state.owned.borrow_mut() = None;
                 state.lost.set(true);
-                state.news.notify_one();
+                state.end();
                 // An acknowledgement may be on its way.
                 while state.lost.get() {
                     state.hurry.notified().await;
@@ -419,7 +460,7 @@ fn report_once(shared: &Shared, error: &Error) {
 
 fn refuse(state: &State, error: Error) {
     *state.refused.borrow_mut() = Some(error);
-    state.news.notify_one();
+    state.end();
 }
 
 fn refusal(coordinator: &Coordinator, state: &State, code: ErrorCode) -> Error {
