@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Snapshot, SnapshotError};
 use ottla_client::{Config, Consumer, Polled, Producer, Record, TopicPartition};
+use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
@@ -172,6 +174,41 @@ fn an_epoch_whose_records_are_gone_ends_where_the_next_leader_begins() {
     let answer = connection.ask(4, &request).expect("an answer");
     let first = &answer.topics[0].partitions[0];
     assert_eq!((first.offset, first.leader_epoch), (0, of_records));
+}
+
+/// A new producer of a transactional id: its producer id and its epoch.
+fn init(broker: &BrokerThread) -> (i64, i16) {
+    let request = InitProducerIdRequest {
+        transactional_id: Some("till".into()),
+        transaction_timeout_ms: 60_000,
+        ..Default::default()
+    };
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = connection.ask(4, &request).expect("an answer");
+        if answer.error_code == ErrorCode::None {
+            return (answer.producer_id, answer.producer_epoch);
+        }
+        assert!(answer.error_code.is_retriable() && Instant::now() < deadline, "{}", answer.error_code);
+    }
+}
+
+/// The producer after a restore had the id and the epoch of one that had come after the snapshot. That one was not fenced, and its
+/// batches were taken for those of the new one.
+#[test]
+fn a_transactional_producer_after_a_restore_is_none_that_was_there_before() {
+    let broker = broker();
+    let (id, _) = init(&broker);
+    let snapshot = broker.snapshot().expect("in memory");
+    let mut before = vec![init(&broker)];
+    assert_eq!(before[0].0, id, "the next epoch of the same producer id");
+    for _ in 0..2 {
+        broker.restore(&snapshot).expect("in memory");
+        let after = [init(&broker), init(&broker)];
+        assert!(after.iter().all(|producer| !before.contains(producer)), "{after:?} after {before:?}");
+        before.extend(after);
+    }
 }
 
 #[test]

@@ -99,7 +99,8 @@ impl Broker {
     /// gone, but for observers and counts of requests. The ids of later faults are new.
     ///
     /// Clients connect again, and meet a broker that has lost what came after the snapshot: leader epochs and producer ids are
-    /// higher than any that were used before. [`Broker::cluster`] returns another cluster afterwards.
+    /// higher than any that were used before. The next producer of a transactional id gets a new producer id, too, which fences those
+    /// of before. [`Broker::cluster`] returns another cluster afterwards.
     ///
     /// Cancel safe: after a drop or an error the broker serves nothing until the next restore.
     ///
@@ -118,8 +119,9 @@ impl Broker {
             seed: lock(&before.rng).u64(..),
         };
         let (config, nodes) = (settings.config.clone(), settings.nodes);
-        let opened = Cluster::open_above(config, nodes, seams, before.id_floors());
-        let cluster = opened.map_err(StartError::from)?;
+        let floors = before.id_floors();
+        let cluster = Cluster::open_above(config, nodes, seams, floors).map_err(StartError::from)?;
+        cluster.transactions.renew_producers_below(floors.producer_id);
         prepare_scram(&cluster, &self.listeners)?;
         cluster.set_nodes(&snapshot.nodes);
         cluster.intercepts.continue_counts(&before.intercepts);

@@ -62,6 +62,11 @@ impl TransactionCoordinator {
         });
     }
 
+    /// See [`Transactions::renew_producers_below`].
+    pub(crate) fn renew_producers_below(&self, producer_id: i64) {
+        self.with_table(|table| table.renew_producers_below(producer_id));
+    }
+
     /// Returns an id's state.
     pub(crate) fn describe(&self, id: &str) -> Option<TransactionMetadata> {
         lock(&self.table).describe(id)

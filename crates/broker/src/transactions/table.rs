@@ -113,6 +113,8 @@ pub(crate) struct Transactions {
     pub(super) deadlines: BTreeSet<(i64, Arc<str>)>,
     /// The wall clock less the steady one. A jump of the wall clock ends no transaction early or late.
     skew_ms: i64,
+    /// A new producer gets another producer id in place of one below this.
+    renewed_below: i64,
     pub(super) limits: TransactionLimits,
     memory: KeptMemory,
 }
@@ -127,7 +129,20 @@ pub(crate) struct TransactionDescription {
 impl Transactions {
     /// No ids yet.
     pub(crate) fn new(limits: TransactionLimits, memory: KeptMemory) -> Self {
-        Self { by_id: BTreeMap::new(), deadlines: BTreeSet::new(), skew_ms: 0, limits, memory }
+        Self {
+            by_id: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            skew_ms: 0,
+            renewed_below: 0,
+            limits,
+            memory,
+        }
+    }
+
+    /// Gives new producers of known ids another producer id in place of one below `producer_id`: the broker has lost states of these
+    /// producers, and the epochs that follow here may belong to clients that are still there.
+    pub(crate) fn renew_producers_below(&mut self, producer_id: i64) {
+        self.renewed_below = producer_id;
     }
 
     /// Sets the clocks: the wall clock, whose times are stored and given as `now_ms`, and a steady one.
@@ -178,7 +193,8 @@ impl Transactions {
             }),
             TransactionState::Empty | TransactionState::CompleteCommit | TransactionState::CompleteAbort => {
                 let matches = expected.is_none_or(|expected| expected.epoch == current.producer_epoch);
-                let next = if current.is_epoch_exhausted() && matches {
+                let is_renewed = expected.is_none() && current.producer_id < self.renewed_below;
+                let next = if (current.is_epoch_exhausted() && matches) || is_renewed {
                     let Some(fresh) = fresh else { return Ok(Decision::NeedsProducerId) };
                     current.rotated(fresh, timeout_ms, expected.is_some(), now_ms)
                 } else {

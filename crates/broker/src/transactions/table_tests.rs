@@ -197,6 +197,28 @@ fn a_producer_that_continues_after_an_error_gets_the_next_epoch_and_the_same_one
     assert_eq!(story.init_as(Some(ProducerIdentity { id: 99, epoch: other.epoch })), FENCED);
 }
 
+/// After a restore: the epoch that follows in the snapshot can be that of a client which is still there.
+#[test]
+fn a_new_producer_gets_another_id_in_place_of_one_whose_later_epochs_are_lost() {
+    let mut story = Story::new();
+    let first = story.init().expect("new");
+    story.add(first, 0).expect("added");
+    story.table.renew_producers_below(101);
+    assert_eq!(story.init(), CONCURRENT, "the open transaction ends first");
+    story.write_markers();
+    let next = story.init().expect("the abort is complete");
+    assert_eq!(next, ProducerIdentity { id: 101, epoch: 0 });
+    for lost in [bumped(first), bumped(bumped(first))] {
+        assert_eq!(story.add(lost, 0), INVALID_MAPPING);
+    }
+    assert_eq!(story.init(), Ok(bumped(next)), "once");
+    // A producer of the snapshot may continue.
+    let mut story = Story::new();
+    let first = story.init().expect("new");
+    story.table.renew_producers_below(101);
+    assert_eq!(story.init_as(Some(first)), Ok(bumped(first)));
+}
+
 #[test]
 fn a_new_producer_aborts_the_transaction_of_the_old_one_and_comes_back() {
     let mut story = Story::new();
