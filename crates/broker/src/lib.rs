@@ -66,6 +66,7 @@ mod scrub;
 mod security;
 mod server;
 mod skip;
+mod state_marks;
 mod stored_codec;
 mod switch;
 mod sync_flag;

@@ -11,6 +11,8 @@ use crate::compactor::compact_now;
 use crate::coordinator::consumer_group::group::ConsumerGroup;
 use crate::coordinator::share_group::group::ShareGroup;
 use crate::partition::Partition;
+use crate::state_marks::Mark;
+use crate::transactions::state::TransactionState;
 
 /// Interval at which a wait looks at the state of the broker.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -114,16 +116,21 @@ impl std::fmt::Display for Awaited<'_> {
 }
 
 impl Awaited<'_> {
-    /// Looks at a cluster. The error is the state that it has instead.
-    pub(crate) fn look(self, cluster: &Cluster) -> Result<(), String> {
-        let is_state = |found: &str, state: &str| {
-            if found.eq_ignore_ascii_case(state) { Ok(()) } else { Err(found.to_owned()) }
+    /// Looks at a cluster. The error is the state that it has instead. A state that has come and gone since the beginning of the wait
+    /// counts.
+    pub(crate) fn look(self, cluster: &Cluster, since: Mark) -> Result<(), String> {
+        let is_state = |found: &str, state: &str, has_been: bool| {
+            if has_been || found.eq_ignore_ascii_case(state) { Ok(()) } else { Err(found.to_owned()) }
         };
         match self {
-            Self::Group { id, state } => is_state(cluster.group_state(id), state),
+            Self::Group { id, state } => {
+                is_state(cluster.group_state(id), state, cluster.groups.has_been(id, state, since))
+            }
             Self::Transaction { id, state } => {
+                let has_been = |state| cluster.transactions.has_been(id, state, since);
+                let has_been = TransactionState::of_name(state).is_some_and(has_been);
                 let found = cluster.transactions.describe(id).map_or("Dead", |known| known.state.name());
-                is_state(found, state)
+                is_state(found, state, has_been)
             }
             Self::Requests { api, count } => {
                 let found = cluster.requests(api);
@@ -133,16 +140,18 @@ impl Awaited<'_> {
     }
 }
 
-/// Waits until `look` finds the state. It is called every 2 ms: the cluster may be another one after a restore.
+/// Waits until `look` finds the state. It is called every 2 ms with the beginning of the wait: the cluster may be another one after a
+/// restore.
 pub(crate) async fn wait_until(
     awaited: Awaited<'_>,
     within: Duration,
-    look: impl Fn() -> Result<(), String>,
+    look: impl Fn(Mark) -> Result<(), String>,
 ) -> Result<(), WaitError> {
+    let since = Mark::now();
     // A time that the clock cannot have has no end.
     let deadline = Instant::now().checked_add(within);
     loop {
-        let Err(found) = look() else { return Ok(()) };
+        let Err(found) = look(since) else { return Ok(()) };
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(WaitError { what: awaited.to_string(), found, within });
         }
@@ -150,7 +159,8 @@ pub(crate) async fn wait_until(
     }
 }
 
-/// Waits for the state of groups and transactions, and for requests. A wait looks every 2 ms.
+/// Waits for the state of groups and transactions, and for requests. A wait looks every 2 ms. It ends, too, if a classic group or a
+/// transactional id has been in the state since its beginning and is in another one now.
 ///
 /// A wait is for the cluster of the call: [`Broker::restore`](crate::Broker::restore) replaces it.
 impl Cluster {
@@ -161,7 +171,7 @@ impl Cluster {
     /// [`WaitError`] after `within`; [`Duration::MAX`] is no limit.
     pub async fn wait_for_group(&self, group: &str, state: &str, within: Duration) -> Result<(), WaitError> {
         let awaited = Awaited::Group { id: group, state };
-        wait_until(awaited, within, || awaited.look(self)).await
+        wait_until(awaited, within, |since| awaited.look(self, since)).await
     }
 
     /// Waits until a transactional id is in a state: `Empty`, `Ongoing`, `CompleteCommit`, ... as in DescribeTransactions;
@@ -176,7 +186,7 @@ impl Cluster {
         within: Duration,
     ) -> Result<(), WaitError> {
         let awaited = Awaited::Transaction { id, state };
-        wait_until(awaited, within, || awaited.look(self)).await
+        wait_until(awaited, within, |since| awaited.look(self, since)).await
     }
 
     /// Waits until `count` requests of `api` have come to all nodes since the first call of [`Self::requests`] for any
@@ -191,7 +201,7 @@ impl Cluster {
         within: Duration,
     ) -> Result<(), WaitError> {
         let awaited = Awaited::Requests { api, count };
-        wait_until(awaited, within, || awaited.look(self)).await
+        wait_until(awaited, within, |since| awaited.look(self, since)).await
     }
 
     /// Returns the state of a group, as DescribeGroups, ConsumerGroupDescribe and ShareGroupDescribe name it.

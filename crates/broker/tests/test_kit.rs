@@ -2,11 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault, TopicConfig};
+use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault, TopicConfig, WaitError};
 use ottla_client::{Config, Consumer, Producer, Record, ShareConsumer};
 use ottla_protocol::messages::ProduceResponse;
 use ottla_protocol::messages::metadata::MetadataRequest;
@@ -163,6 +166,54 @@ fn requests_and_transactions_are_waited_for() {
             Err(open) => assert!(Instant::now() < deadline, "{open}"),
         }
     }
+}
+
+type Wait<'a> = Pin<Box<dyn Future<Output = Result<(), WaitError>> + 'a>>;
+
+/// A wait that has begun, and has looked once.
+fn begun<'a>(
+    runtime: &tokio::runtime::Runtime,
+    wait: impl Future<Output = Result<(), WaitError>> + 'a,
+) -> Wait<'a> {
+    let mut wait: Wait<'a> = Box::pin(wait);
+    let is_pending = runtime.block_on(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx).is_pending())));
+    assert!(is_pending, "it is so already");
+    wait
+}
+
+/// A wait looks every 2 ms, and missed the states that were over in between: those of a rebalance, and of a commit.
+#[test]
+fn a_wait_ends_although_the_state_has_come_and_gone_since_its_beginning() {
+    let (broker, _clock) = broker("delete");
+    let (cluster, runtime) = (broker.cluster(), runtime());
+    let of_group = |state: &'static str| cluster.wait_for_group("billing", state, PATIENCE);
+    let rebalance =
+        ["PreparingRebalance", "completingRebalance"].map(|state| begun(&runtime, of_group(state)));
+    let mut member = config(&broker);
+    member.set("group.id", "billing").expect("a known property");
+    let consumer = Consumer::new(member).expect("a consumer");
+    consumer.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    runtime.block_on(of_group("Stable")).expect("it joins");
+    for wait in rebalance {
+        assert_eq!(runtime.block_on(wait), Ok(()));
+    }
+
+    let of_transaction = |state: &'static str| cluster.wait_for_transaction("till", state, PATIENCE);
+    let mut till = config(&broker);
+    till.set("transactional.id", "till").expect("a known property");
+    let producer = Producer::new(till).expect("a producer");
+    runtime.block_on(producer.init_transactions(PATIENCE)).expect("ready");
+    let transaction = ["Ongoing", "prepareCommit"].map(|state| begun(&runtime, of_transaction(state)));
+    producer.begin_transaction().expect("begun");
+    let _delivery = producer.enqueue_blocking(Record::to("orders").value("v")).expect("taken");
+    runtime.block_on(producer.commit_transaction(PATIENCE)).expect("committed");
+    runtime.block_on(of_transaction("CompleteCommit")).expect("the markers follow");
+    for wait in transaction {
+        assert_eq!(runtime.block_on(wait), Ok(()));
+    }
+    // What was before a wait does not count.
+    let short = cluster.wait_for_transaction("till", "Ongoing", Duration::from_millis(20));
+    assert_eq!(runtime.block_on(short).expect_err("it is over").found, "CompleteCommit");
 }
 
 /// Requests of `size` bytes in one write, as a client with several in flight sends them.

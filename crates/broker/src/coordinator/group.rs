@@ -27,6 +27,7 @@ use super::group_log::StoredGroup;
 use super::small_map::SmallMap;
 use super::subscribed::Subscribed;
 use crate::memory::Kept;
+use crate::state_marks::{Beginnings, Mark};
 
 /// The protocol type of groups whose members say which topics they subscribe to.
 pub(crate) const CONSUMER: &str = "consumer";
@@ -88,14 +89,21 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// Kafka's names, by [`State::index`].
+    const NAMES: [&'static str; 4] = ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable"];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Joining { .. } => 1,
+            Self::Syncing => 2,
+            Self::Stable => 3,
+        }
+    }
+
     /// Kafka's name for it.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Empty => "Empty",
-            Self::Joining { .. } => "PreparingRebalance",
-            Self::Syncing => "CompletingRebalance",
-            Self::Stable => "Stable",
-        }
+        Self::NAMES[self.index()]
     }
 }
 
@@ -128,6 +136,7 @@ const SESSION_MARGIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) state: State,
+    begun: Beginnings<4>,
     pub(crate) generation: i32,
     pub(crate) protocol_type: Arc<str>,
     pub(crate) protocol: Arc<str>,
@@ -168,6 +177,7 @@ impl Group {
         Self {
             _kept: kept,
             state: State::Empty,
+            begun: Beginnings::default(),
             generation: 0,
             protocol_type: Arc::default(),
             protocol: Arc::default(),
@@ -182,6 +192,17 @@ impl Group {
             waits: RebalanceWaits::default(),
             deadline: None,
         }
+    }
+
+    fn begin(&mut self, state: State) {
+        self.begun.note(state.index());
+        self.state = state;
+    }
+
+    /// Returns `true` if a state of this name, in upper or lower case, has begun since a time. It may be over.
+    pub(crate) fn has_been(&self, state: &str, since: Mark) -> bool {
+        let index = State::NAMES.iter().position(|name| name.eq_ignore_ascii_case(state));
+        index.is_some_and(|index| self.begun.has_begun_since(index, since))
     }
 
     /// The memory of a group with this name, and of its deadline, in a set whose nodes can be half empty.
@@ -312,7 +333,7 @@ impl Group {
                 member.assignment = Bytes::copy_from_slice(&assignment);
             }
         }
-        self.state = State::Stable;
+        self.begin(State::Stable);
         (self.stored.is_stale, self.stored.is_whole) = (true, true);
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for member_id in ids {

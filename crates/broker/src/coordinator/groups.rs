@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::internal_topics::Written;
 use crate::memory::{Kept, KeptMemory, Parts};
+use crate::state_marks::Mark;
 
 /// The groups.
 #[derive(Debug)]
@@ -377,6 +378,11 @@ impl Groups {
     /// Returns the topics that its members subscribe to, if the group has, or had, members.
     pub(crate) fn subscribed(&self, group_id: &str) -> Option<Result<Subscribed, ErrorCode>> {
         self.lock().by_id.get(group_id).map(Group::subscribed)
+    }
+
+    /// Returns `true` if a group has begun a state of this name since a time.
+    pub(crate) fn has_been(&self, group_id: &str, state: &str, since: Mark) -> bool {
+        self.lock().by_id.get(group_id).is_some_and(|group| group.has_been(state, since))
     }
 
     /// Describes a group that has, or had, members.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::metadata::{ProducerIdentity, TopicPartition, TransactionMetadata, TransactionVersion};
 use super::records::{self, StateRecord};
+use super::state::TransactionState;
 use super::table::{Decision, NewRecord, Stored, TransactionDescription, TransactionLimits, Transactions};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, lock};
@@ -19,6 +20,7 @@ use crate::config::{BrokerConfig, Durability};
 use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
 use crate::memory::KeptMemory;
 use crate::partition::Partition;
+use crate::state_marks::Mark;
 
 /// The ids of a partition, while they are read.
 pub(crate) type LoadedIds = BTreeMap<Arc<str>, TransactionMetadata>;
@@ -70,6 +72,11 @@ impl TransactionCoordinator {
     /// Returns an id's state.
     pub(crate) fn describe(&self, id: &str) -> Option<TransactionMetadata> {
         lock(&self.table).describe(id)
+    }
+
+    /// Returns `true` if an id has begun a state since a time.
+    pub(crate) fn has_been(&self, id: &str, state: TransactionState, since: Mark) -> bool {
+        lock(&self.table).has_been(id, state, since)
     }
 
     /// Returns up to `max` ids after `after`, without their partitions.

@@ -69,6 +69,19 @@ impl TransactionState {
         }
     }
 
+    /// The number of states.
+    pub(crate) const COUNT: usize = Self::ALL.len();
+
+    /// The place among [`Self::COUNT`] states.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The state with this name, in upper or lower case.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
+    }
+
     /// Returns `true` if Kafka has a state of this name.
     pub(crate) fn is_name(name: &str) -> bool {
         NEVER_STORED.contains(&name) || Self::ALL.into_iter().any(|state| state.name() == name)

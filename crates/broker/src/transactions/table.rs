@@ -22,6 +22,7 @@ use super::metadata::{
 use super::records;
 use super::state::TransactionState;
 use crate::memory::{Kept, KeptMemory};
+use crate::state_marks::{Beginnings, Mark};
 
 /// Memory of an id besides its name, and of a partition besides its topic's name: maps, counters, allocations.
 const ID_BYTES: usize = 512;
@@ -87,6 +88,7 @@ pub(crate) struct Markers {
 pub(super) struct Entry {
     pub(super) current: TransactionMetadata,
     pub(super) pending: Option<Pending>,
+    begun: Beginnings<{ TransactionState::COUNT }>,
     /// The deadline of the ongoing transaction on the steady clock, in milliseconds.
     pub(super) deadline_ms: Option<i64>,
     _memory: Kept,
@@ -281,6 +283,7 @@ impl Transactions {
                 if next.partitions.is_empty() {
                     entry.partitions_memory = None;
                 }
+                entry.begun.note(next.state.index());
                 entry.current = next;
             }
             Some(Pending::Removal) => {
@@ -365,8 +368,14 @@ impl Transactions {
         // Stored ids are loaded even beyond the limit. New ids and partitions are refused then.
         let memory = self.memory.keep_known(id_bytes(&id));
         let partitions_memory = Some(self.memory.keep_known(partitions_bytes(metadata.partitions.iter())));
-        let entry =
-            Entry { current: metadata, pending: None, deadline_ms, _memory: memory, partitions_memory };
+        let entry = Entry {
+            current: metadata,
+            pending: None,
+            begun: Beginnings::default(),
+            deadline_ms,
+            _memory: memory,
+            partitions_memory,
+        };
         self.by_id.insert(id, entry);
     }
 
@@ -388,6 +397,11 @@ impl Transactions {
         (entry.current.producer_epoch != NO_PRODUCER_EPOCH
             && !matches!(entry.pending, Some(Pending::Removal)))
         .then(|| entry.current.clone())
+    }
+
+    /// Returns `true` if an id has begun a state since a time. It may be over.
+    pub(crate) fn has_been(&self, id: &str, state: TransactionState, since: Mark) -> bool {
+        self.by_id.get(id).is_some_and(|entry| entry.begun.has_begun_since(state.index(), since))
     }
 
     /// Returns up to `max` ids after `after`, in order, without their partitions.
@@ -447,6 +461,7 @@ impl Transactions {
         let entry = Entry {
             current: metadata,
             pending: None,
+            begun: Beginnings::default(),
             deadline_ms: None,
             _memory: memory,
             partitions_memory: None,

@@ -212,7 +212,7 @@ impl Control {
             }
         };
         // The cluster that the broker serves now: it is another one after a restore.
-        let waited = wait_until(awaited, within, || awaited.look(&self.cluster())).await;
+        let waited = wait_until(awaited, within, |since| awaited.look(&self.cluster(), since)).await;
         waited.map(|()| json!({})).map_err(Refusal::TimedOut)
     }
 

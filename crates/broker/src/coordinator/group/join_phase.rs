@@ -174,7 +174,7 @@ impl Group {
                 (if shorter.is_zero() { session } else { shorter }, JoinWait::ForTime)
             }
         };
-        self.state = State::Joining { until: now + limit, wait };
+        self.begin(State::Joining { until: now + limit, wait });
         self.sync_by = None;
         for member in self.members.values_mut() {
             if let Some(syncing) = member.syncing.take() {
@@ -233,14 +233,14 @@ impl Group {
         self.generation += 1;
         self.stored.is_whole = false;
         if self.members.is_empty() {
-            self.state = State::Empty;
+            self.begin(State::Empty);
             self.leader = None;
             self.stored.is_stale = true;
             return;
         }
         self.stored.forget_failure();
         self.protocol = self.preferred_protocol();
-        self.state = State::Syncing;
+        self.begin(State::Syncing);
         self.sync_by = Some(now + self.rebalance_timeout());
         self.assignments = None;
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
