@@ -14,6 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_log::storage::fs::LockError;
 use tokio::io::DuplexStream;
@@ -36,6 +37,9 @@ use listening::{Advertised, bootstrap_servers_of};
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
+
+/// The longest wait for the listeners of a node that opens again: another process can have taken its address.
+const LISTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The reasons why a broker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -202,7 +206,11 @@ impl Broker {
         }
         let cluster = self.cluster();
         if cluster.add_node(id)?.has_address() {
-            return Ok(());
+            let opened = tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await;
+            return opened.map_err(|_| {
+                cluster.remove_node(id);
+                AddNodeError::NoListener(id)
+            });
         }
         self.listen(id, |first, _| SocketAddr::new(first.ip(), 0), Advertised::Host).await.map_err(|error| {
             tracing::warn!(%error, node = id, "an added node cannot listen");
@@ -276,8 +284,6 @@ fn bootstrap_servers(cluster: &Cluster) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Their tasks stayed until the end of the broker.

@@ -112,9 +112,8 @@ impl Server {
                 return;
             }
             let state = cluster.node_or_removed(node);
-            let (flips, reachable) =
-                state.map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
-            if !reachable {
+            let (flips, is_open) = state.map_or((0, true), |node| (node.flips(), node.is_open()));
+            if !is_open {
                 let Some(opened) = closed_until(listener, &port, &following, flips, serving).await else {
                     while connections.join_next().await.is_some() {}
                     return;
@@ -236,8 +235,8 @@ impl Following {
     /// A listener that is open.
     fn begin(cluster: Arc<Cluster>, node: i32, listener: usize) -> Self {
         let following = Self { cluster, node, listener };
-        let state = following.cluster.node_or_removed(node).map(|node| &node.reachable);
-        following.set(state.map_or(0, |reachable| if reachable.is_on() { reachable.flips() } else { 0 }));
+        let state = following.cluster.node_or_removed(node).map(|node| (node.flips(), node.is_open()));
+        following.set(state.map_or(0, |(flips, is_open)| if is_open { flips } else { 0 }));
         following
     }
 
@@ -257,8 +256,8 @@ impl Drop for Following {
     }
 }
 
-/// Closes the listener while the node is unreachable, as if its process had ended. The port stays taken. `None` if the broker ends: it is
-/// not what it was at the `serving` flips any more.
+/// Closes the listener while the node is down or unreachable, as if its process had ended. The port stays taken. `None` if the broker
+/// ends: it is not what it was at the `serving` flips any more.
 async fn closed_until(
     listener: TcpListener,
     port: &Port,
@@ -289,10 +288,10 @@ async fn closed_until(
     }
 }
 
-/// Waits until the node is not as reachable as it was at `flips`.
+/// Waits until the node is not as open as it was at `flips`.
 async fn turned(cluster: &Cluster, node: i32, flips: u64) {
     match cluster.node_or_removed(node) {
-        Some(node) => node.reachable.turned_since(flips).await,
+        Some(node) => node.turned_since(flips).await,
         None => std::future::pending().await,
     }
 }

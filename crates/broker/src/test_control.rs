@@ -140,11 +140,13 @@ impl Cluster {
     }
 
     /// Closes a node's connections and refuses new ones. The next node that is up becomes leader of its partitions.
+    ///
+    /// Its listeners follow a moment later: [`listeners_followed`](Self::listeners_followed) waits for them.
     pub fn take_down(&self, node: i32) -> bool {
         self.set_node_up(node, false)
     }
 
-    /// Restarts a node and makes it the leader of its preferred partitions.
+    /// Restarts a node and makes it the leader of its preferred partitions. Its listeners follow a moment later, too.
     pub fn take_up(&self, node: i32) -> bool {
         self.set_node_up(node, true)
     }
@@ -157,11 +159,12 @@ impl Cluster {
         self.node(node).map(|node| node.reachable.turn(reachable)).is_some()
     }
 
-    /// Waits until the listeners of a node are open or closed as the last call of [`set_reachable`](Self::set_reachable) wants them.
-    /// A listener whose address another process has taken tries it again.
+    /// Waits until the listeners of a node are open or closed as the last call of [`set_reachable`](Self::set_reachable),
+    /// [`take_down`](Self::take_down) or [`take_up`](Self::take_up) wants them. A listener whose address another process has taken tries
+    /// it again.
     pub async fn listeners_followed(&self, node: i32) {
         if let Some(node) = self.node(node) {
-            node.listeners.reached(node.reachable.flips()).await;
+            node.listeners.reached(node.flips()).await;
         }
     }
 

@@ -18,9 +18,9 @@ pub(crate) struct Node {
     /// The addresses that clients receive, by listener.
     addresses: Mutex<Vec<(String, u16)>>,
     pub(crate) up: Switch,
-    /// True while the node accepts connections; an unreachable node stays leader of its partitions.
+    /// False while a test has cut the node off: it accepts no connections, and stays leader of its partitions.
     pub(crate) reachable: Switch,
-    /// The listeners, which follow `reachable`.
+    /// The listeners, which follow `up` and `reachable`.
     pub(crate) listeners: Followers,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
@@ -156,6 +156,29 @@ impl Node {
 
     pub(crate) fn is_up(&self) -> bool {
         self.up.is_on()
+    }
+
+    /// Returns `true` if the node accepts connections.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_up() && self.reachable.is_on()
+    }
+
+    /// Returns the number of changes so far that listeners follow, for [`Node::turned_since`].
+    pub(crate) fn flips(&self) -> u64 {
+        self.up.flips() + self.reachable.flips()
+    }
+
+    /// Waits until the node is not as open as it was at `flips`, or is so again. Cancel safe.
+    pub(crate) async fn turned_since(&self, flips: u64) {
+        let (up, reachable) = (self.up.flips(), self.reachable.flips());
+        if up + reachable != flips {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.up.turned_since(up) => {}
+            () = self.reachable.turned_since(reachable) => {}
+        }
     }
 
     /// The address that clients of a listener connect to; the first listener's if the node does not have that one.

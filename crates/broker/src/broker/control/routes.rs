@@ -10,6 +10,7 @@ use super::Control;
 use super::bodies::{
     CoordinatorBody, FaultBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work, api_of, rule_json,
 };
+use crate::broker::LISTEN_WITHIN;
 use crate::test_actions::{Awaited, WaitError, wait_until};
 
 /// The states of groups, classic ones and those of KIP-848.
@@ -18,9 +19,6 @@ const GROUP_STATES: &[&str] =
 /// The states of transactional ids that this broker has; `Dead` is one without a state.
 const TRANSACTION_STATES: &[&str] =
     &["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"];
-
-/// The longest wait for the listeners of a node.
-const LISTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// An answer with another status than 200.
 #[derive(Debug, Eq, PartialEq)]
@@ -139,9 +137,9 @@ impl Control {
         }
         if let Some(reachable) = body.reachable {
             cluster.set_reachable(id, reachable);
-            if tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await.is_err() {
-                return Err(Refusal::Conflict(format!("node {id} cannot listen: its address is taken")));
-            }
+        }
+        if tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await.is_err() {
+            return Err(Refusal::Conflict(format!("node {id} cannot listen: its address is taken")));
         }
         if let Some(lag_ms) = body.lag_ms {
             cluster.set_lag(id, Duration::from_millis(lag_ms));
