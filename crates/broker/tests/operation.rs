@@ -188,6 +188,27 @@ fn a_node_whose_address_is_taken_while_it_is_cut_off_does_not_delay_the_end() {
     }
 }
 
+/// The end took its whole time: five seconds for each broker of a test, as the command has it.
+#[test]
+fn a_request_without_a_response_by_a_fault_does_not_delay_the_end() {
+    for fault in [Fault::Hang, Fault::HangAfter] {
+        let mut served = one_topic();
+        served.broker.cluster().intercept(ApiKey::Metadata, None, 1, fault);
+        let mut client = served.connect();
+        // The second one is never started.
+        client.send(&framed(12, &metadata_of("orders")));
+        client.send(&framed(12, &metadata_of("orders")));
+        served.await_requests(ApiKey::Metadata, 1);
+        let client = std::thread::spawn(move || client.hear());
+        let Served { broker, runtime } = &mut served;
+        let drained =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, broker.drain(UNLIMITED)).await });
+        assert_eq!(drained, Ok(0), "{fault:?}");
+        assert!(matches!(client.join().expect("no panic"), Heard::Closed));
+        served.stop();
+    }
+}
+
 #[test]
 fn connections_that_do_not_end_in_time_are_counted_and_cut() {
     let mut served = one_topic();

@@ -59,7 +59,7 @@ pub(crate) use self::log_dirs::space;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -103,6 +103,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) appends: tokio::sync::Mutex<()>,
     /// The faults of tests that hold the connection: no later request is started.
     pub(crate) holds: AtomicUsize,
+    /// `true` if a fault of a test leaves the last request that was started without a response.
+    pub(crate) hangs: AtomicBool,
     /// The requests whose responses are complete and wait for the lag of the node, which tests set.
     pub(crate) lagging: AtomicUsize,
 }
@@ -133,6 +135,11 @@ impl ConnectionContext {
     /// Returns `true` while a fault holds the connection.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns `true` if the last request that was started gets no response, and later ones are not started.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
     }
 
     /// The number of requests whose responses wait only for the lag of the node.
@@ -460,6 +467,7 @@ fn start_one<R: Api>(
         let outcome = Outcome { fault, refusal };
         let (reply, moved_records) = answer_one(request, context, outcome, correlation_id, is_observed).await;
         let Some(reply) = reply else {
+            connection.hangs.store(true, Ordering::Relaxed);
             observe(moved_records, None);
             return std::future::pending().await;
         };

@@ -58,15 +58,19 @@ pub(super) fn waits_for_lag(pending: &VecDeque<Pending>, context: &ConnectionCon
 }
 
 /// Waits until the first response in the queue is ready, or until all requests in progress begin to wait only for the lag of the node:
-/// the next request may be started then. Polls the others meanwhile.
+/// the next request may be started then. Ends, too, when the last request begins to hang. Polls the others meanwhile.
 pub(super) async fn progress(
     pending: &mut VecDeque<Pending>,
     encrypted_max: usize,
     context: &ConnectionContext,
 ) {
     let mut waited = waits_for_lag(pending, context);
+    let hung = context.hangs();
     poll_fn(|cx| {
         poll_replies(pending, encrypted_max, context, cx);
+        if context.hangs() && !hung {
+            return Poll::Ready(());
+        }
         // Their number says nothing: the lag of one can end when that of another begins.
         let waits = waits_for_lag(pending, context);
         let may_start = waits && !std::mem::replace(&mut waited, waits);
