@@ -3,6 +3,9 @@
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
+use ottla_protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+};
 use ottla_protocol::messages::share_acknowledge::{
     AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch as AckOnly, ShareAcknowledgeRequest,
 };
@@ -163,4 +166,48 @@ fn a_failed_metadata_request_for_all_topics_lists_all_topics_with_the_error() {
     fail(&broker, ApiKey::Metadata, MOVED);
     let none = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
     assert_eq!(connection.ask(1, &none).expect("an answer").topics, [], "it requests no topic");
+}
+
+/// The error was that of the group. Kafka has it for each partition, and librdkafka repeats the lookup only then.
+#[test]
+fn a_failed_fetch_of_offsets_has_an_error_of_partitions_in_each_of_them() {
+    let broker = broker();
+    let mut connection = connect(&broker);
+    let unstable = ErrorCode::UnstableOffsetCommit;
+    for (version, code) in [(8, unstable), (9, ErrorCode::TopicAuthorizationFailed)] {
+        let topic = OffsetFetchRequestTopics {
+            name: "orders".into(),
+            partition_indexes: vec![0, 1],
+            ..Default::default()
+        };
+        let named = OffsetFetchRequestGroup {
+            group_id: "billing".into(),
+            topics: Some(vec![topic]),
+            ..Default::default()
+        };
+        let all = OffsetFetchRequestGroup { topics: None, group_id: "audit".into(), ..Default::default() };
+        fail(&broker, ApiKey::OffsetFetch, code);
+        let request = OffsetFetchRequest { groups: vec![named, all], ..Default::default() };
+        let response = connection.ask(version, &request).expect("an answer");
+        let [named, all] = &*response.groups else { panic!("two groups: {response:?}") };
+        let codes: Vec<_> = named.topics[0].partitions.iter().map(|found| found.error_code).collect();
+        assert_eq!((named.error_code, codes), (ErrorCode::None, vec![code, code]), "version {version}");
+        assert_eq!(all.error_code, code, "a group of which no partition is named");
+    }
+    let topic = OffsetFetchRequestTopic { name: "orders".into(), partition_indexes: vec![0] };
+    let request = OffsetFetchRequest {
+        group_id: "billing".into(),
+        topics: Some(vec![topic]),
+        require_stable: true,
+        ..Default::default()
+    };
+    fail(&broker, ApiKey::OffsetFetch, unstable);
+    let response = connection.ask(7, &request).expect("an answer");
+    let code = response.topics[0].partitions[0].error_code;
+    assert_eq!((response.error_code, code), (ErrorCode::None, unstable));
+    // An error of the group stays one.
+    let loading = ErrorCode::CoordinatorLoadInProgress;
+    fail(&broker, ApiKey::OffsetFetch, loading);
+    let response = connection.ask(7, &request).expect("an answer");
+    assert_eq!((response.error_code, response.topics.len()), (loading, 0));
 }

@@ -40,6 +40,14 @@ const MEMBER_EPOCHS_FROM: i16 = 9;
 /// From this version on, OffsetFetch has an error code for the group. Earlier ones have it for each partition.
 const CODE_FROM: i16 = 2;
 
+/// The errors that OffsetFetch has for partitions and not for a group: clients do not expect them there.
+const OF_PARTITIONS: [ErrorCode; 4] = [
+    ErrorCode::TopicAuthorizationFailed,
+    ErrorCode::UnknownTopicId,
+    ErrorCode::UnknownTopicOrPartition,
+    ErrorCode::UnstableOffsetCommit,
+];
+
 /// The name of the topic with that id.
 fn name_of(context: &RequestContext, id: Uuid) -> Option<String> {
     context.cluster().topic_by_id(id).map(|topic| topic.name.to_string())
@@ -269,20 +277,36 @@ impl Api for OffsetFetchRequest {
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> OffsetFetchResponse {
-        if context.version < CODE_FROM {
+        // A request for all offsets of a group names no partition.
+        let is_of_partitions = OF_PARTITIONS.contains(&code);
+        if context.version < CODE_FROM || (context.version < 8 && is_of_partitions && self.topics.is_some()) {
             return by_partition(self.topics, code);
         }
         if context.version < 8 {
             return OffsetFetchResponse { error_code: code, ..Default::default() };
         }
-        let groups = self.groups.into_iter();
-        let groups = groups.map(|group| refused_group(group.group_id, code));
+        let groups = self.groups.into_iter().map(|group| match group.topics {
+            Some(topics) if is_of_partitions => refused_partitions(group.group_id, topics, code),
+            Some(_) | None => refused_group(group.group_id, code),
+        });
         OffsetFetchResponse { groups: groups.collect(), ..Default::default() }
     }
 }
 
 fn refused_group(group_id: String, error_code: ErrorCode) -> OffsetFetchResponseGroup {
     OffsetFetchResponseGroup { group_id, error_code, ..Default::default() }
+}
+
+fn refused_partitions(
+    group_id: String,
+    topics: Vec<OffsetFetchRequestTopics>,
+    code: ErrorCode,
+) -> OffsetFetchResponseGroup {
+    let topics = topics.into_iter().map(|topic| {
+        let OffsetFetchRequestTopics { name, topic_id, partition_indexes } = topic;
+        failed(name, topic_id, partition_indexes, code)
+    });
+    OffsetFetchResponseGroup { group_id, topics: topics.collect(), ..Default::default() }
 }
 
 /// The error of a group, for each partition.
