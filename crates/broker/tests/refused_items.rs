@@ -1,6 +1,7 @@
 //! The fault `fail`: every item of the response has the error.
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_protocol::messages::describe_topic_partitions::DescribeTopicPartitionsRequest;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::offset_fetch::{
@@ -210,4 +211,16 @@ fn a_failed_fetch_of_offsets_has_an_error_of_partitions_in_each_of_them() {
     fail(&broker, ApiKey::OffsetFetch, loading);
     let response = connection.ask(7, &request).expect("an answer");
     assert_eq!((response.error_code, response.topics.len()), (loading, 0));
+}
+
+/// Its response had no topic and no error: there seemed to be no topics.
+#[test]
+fn a_failed_description_of_all_topics_has_the_error_in_each_topic() {
+    let broker = broker();
+    fail(&broker, ApiKey::DescribeTopicPartitions, MOVED);
+    let all = DescribeTopicPartitionsRequest::default();
+    let response = connect(&broker).ask(0, &all).expect("an answer");
+    let topics: Vec<_> =
+        response.topics.iter().map(|topic| (topic.name.as_deref(), topic.error_code)).collect();
+    assert_eq!(topics, [(Some("orders"), MOVED)]);
 }

@@ -3,7 +3,7 @@
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
+    DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic, TopicRequest,
 };
 
 use super::{Api, RequestContext, authorized_operations};
@@ -26,12 +26,7 @@ impl Api for DescribeTopicPartitionsRequest {
         if self.cursor.as_ref().is_some_and(|cursor| cursor.partition_index < 0 || !names_cursor(cursor)) {
             return self.refuse(&context, ErrorCode::InvalidRequest);
         }
-        let mut names: Vec<String> = if self.topics.is_empty() {
-            let names = cluster.topics().into_iter().map(|topic| topic.name.to_string());
-            names.filter(|name| context.may_see_topic(name)).collect()
-        } else {
-            self.topics.into_iter().map(|topic| topic.name).collect()
-        };
+        let mut names = names_of(self.topics, &context);
         // The cursor is a position in the order of names.
         names.sort_unstable();
         names.dedup();
@@ -87,13 +82,25 @@ impl Api for DescribeTopicPartitionsRequest {
         response
     }
 
-    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeTopicPartitionsResponse {
-        let topics = self.topics.into_iter().map(|topic| DescribeTopicPartitionsResponseTopic {
+    /// The response has no error of its own: one for all topics has it in each of them, as Metadata does.
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> DescribeTopicPartitionsResponse {
+        let names = names_of(self.topics, context).into_iter();
+        let topics = names.map(|name| DescribeTopicPartitionsResponseTopic {
             error_code: code,
-            name: Some(topic.name),
+            name: Some(name),
             ..Default::default()
         });
         DescribeTopicPartitionsResponse { topics: topics.collect(), ..Default::default() }
+    }
+}
+
+/// The topics that a request is for: without names, all that the client may see.
+fn names_of(topics: Vec<TopicRequest>, context: &RequestContext) -> Vec<String> {
+    if topics.is_empty() {
+        let names = context.cluster().topics().into_iter().map(|topic| topic.name.to_string());
+        names.filter(|name| context.may_see_topic(name)).collect()
+    } else {
+        topics.into_iter().map(|topic| topic.name).collect()
     }
 }
 
