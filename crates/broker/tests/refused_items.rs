@@ -1,6 +1,7 @@
 //! The fault `fail`: every item of the response has the error.
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
 use ottla_protocol::messages::describe_topic_partitions::DescribeTopicPartitionsRequest;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
@@ -15,7 +16,7 @@ use ottla_protocol::messages::share_fetch::{
     ShareFetchResponse,
 };
 
-use crate::common::{Raw, metadata_of};
+use crate::common::{Raw, framed, metadata_of};
 
 const MOVED: ErrorCode = ErrorCode::NotLeaderOrFollower;
 
@@ -223,4 +224,22 @@ fn a_failed_description_of_all_topics_has_the_error_in_each_topic() {
     let topics: Vec<_> =
         response.topics.iter().map(|topic| (topic.name.as_deref(), topic.error_code)).collect();
     assert_eq!(topics, [(Some("orders"), MOVED)]);
+}
+
+/// KIP-511: such a response has version 0. Clients that read it in their own version found no versions in it.
+#[test]
+fn a_request_for_versions_that_fails_for_its_version_has_a_response_of_version_0() {
+    let broker = broker();
+    let request =
+        ApiVersionsRequest { client_software_name: "x".into(), client_software_version: "1".into() };
+    for (code, version) in [(ErrorCode::UnsupportedVersion, 0), (ErrorCode::InvalidRequest, 4)] {
+        fail(&broker, ApiKey::ApiVersions, code);
+        let mut connection = connect(&broker);
+        connection.send(&framed(4, &request));
+        let response = connection.answer_to::<ApiVersionsRequest>(version).expect("an answer");
+        assert_eq!(response.error_code, code);
+        let listed: Vec<_> = response.api_keys.iter().map(|api| api.api_key).collect();
+        let own = (version == 0).then_some(ApiKey::ApiVersions.code());
+        assert_eq!(listed, own.into_iter().collect::<Vec<_>>());
+    }
 }

@@ -458,7 +458,7 @@ fn start_one<R: Api>(
     let context = RequestContext {
         connection: context,
         api: api_key,
-        version,
+        version: version_of_response(api_key, version, fault),
         client_id: client_id.unwrap_or_default().into(),
         frame,
     };
@@ -482,6 +482,16 @@ fn start_one<R: Api>(
         }
         reply
     }))
+}
+
+/// The version of a response. The one in which ApiVersions is refused for its version has version 0 (KIP-511), also if that is the fault
+/// of a test: clients read it as such.
+fn version_of_response(api: ApiKey, version: i16, fault: Option<Fault>) -> i16 {
+    let code = match fault {
+        Some(Fault::Fail(code) | Fault::FailAfter(code, _)) => code,
+        _ => ErrorCode::None,
+    };
+    if api == ApiKey::ApiVersions && code == ErrorCode::UnsupportedVersion { 0 } else { version }
 }
 
 /// Waits, and then reports `true`; `false` if it is dropped before, because the client is gone.
