@@ -29,7 +29,7 @@ impl Cluster {
     /// # Errors
     /// [`FaultRuleError`], if no request can match.
     pub fn add_fault(&self, rule: FaultRule) -> Result<u64, FaultRuleError> {
-        if !crate::api::advertised().iter().any(|(api, _)| *api == rule.api) {
+        if !self.answers(rule.api) {
             return Err(FaultRuleError::NotAnswered(rule.api));
         }
         if rule.topic.is_some() && !FILTERED_BY_TOPIC.contains(&rule.api) {

@@ -202,6 +202,20 @@ fn a_rule_that_no_request_can_match_is_refused() {
     assert_eq!(cluster.add_fault(rule(ApiKey::Produce).times(0)), Err(FaultRuleError::NoRequests));
     let not_answered = cluster.add_fault(rule(ApiKey::Vote));
     assert_eq!(not_answered, Err(FaultRuleError::NotAnswered(ApiKey::Vote)));
+    // An API of which a test has disabled all versions is none, and neither can its requests be waited for.
+    assert!(cluster.set_versions(ApiKey::Heartbeat, None));
+    assert_eq!(
+        cluster.add_fault(rule(ApiKey::Heartbeat)),
+        Err(FaultRuleError::NotAnswered(ApiKey::Heartbeat))
+    );
+    for api in ["Vote", "Heartbeat"] {
+        let wait = format!(r#"{{ "api": "{api}", "count": 1, "within_ms": 600000 }}"#);
+        let answer = broker.control("POST", "/wait", wait.as_bytes());
+        assert_eq!(
+            (answer.status, answer.body["error"].as_str()),
+            (400, Some(&*format!("the broker does not answer {api}")))
+        );
+    }
     assert_eq!(cluster.faults(), []);
 }
 

@@ -402,6 +402,12 @@ impl Cluster {
     fn versions(&self, api: ApiKey, all: (i16, i16)) -> (i16, i16) {
         self.overrides.versions(api, self.config.as_version.versions(api, all))
     }
+
+    /// Returns `true` if an API is answered in any version.
+    pub(crate) fn answers(&self, api: ApiKey) -> bool {
+        let known = advertised().into_iter().find(|(key, _)| *key == api);
+        known.map(|(_, all)| self.versions(api, all)).is_some_and(|(min, max)| min <= max)
+    }
 }
 
 fn start_one<R: Api>(

@@ -11,6 +11,7 @@ use super::bodies::{
     CoordinatorBody, FaultBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work, api_of, rule_json,
 };
 use crate::broker::LISTEN_WITHIN;
+use crate::intercept::FaultRuleError;
 use crate::test_actions::{Awaited, WaitError, wait_until};
 
 /// The states of groups, classic ones and those of KIP-848.
@@ -201,7 +202,11 @@ impl Control {
                 Awaited::Transaction { id, state }
             }
             (None, None, None, Some(api), Some(count)) => {
-                Awaited::Requests { api: api_of(api).map_err(Refusal::Invalid)?, count }
+                let api = api_of(api).map_err(Refusal::Invalid)?;
+                if !self.cluster().answers(api) {
+                    return Err(Refusal::Invalid(FaultRuleError::NotAnswered(api).to_string()));
+                }
+                Awaited::Requests { api, count }
             }
             _ => {
                 let forms =
