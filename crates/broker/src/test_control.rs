@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Adds an error for this partition to every fetch response, even if it was not requested, and sends the response
-    /// at once. [`ErrorCode::None`] ends that.
+    /// at once. [`ErrorCode::None`] or the deletion of the topic ends that.
     pub fn set_fetch_error(&self, topic: &str, partition: i32, code: ErrorCode) {
         let key = (topic.to_owned(), partition);
         self.overrides.arrange(|state| match code {
@@ -191,7 +191,7 @@ impl Cluster {
 
     /// Sets the address to which clients connect.
     pub fn advertise(&self, node: i32, host: &str, port: u16) -> bool {
-        self.node(node).map(|node| node.advertise(host, port)).is_some()
+        self.node(node).map(|node| node.advertise_instead(host, port)).is_some()
     }
 
     /// Removes a running node from metadata, or adds it again. A hidden node stays leader and coordinator, and becomes the
@@ -225,11 +225,7 @@ impl Cluster {
     /// faults and coordinators. Returns `false` if there is no such node.
     pub fn decommission(&self, node: i32) -> bool {
         let is_removed = self.remove_node(node);
-        self.overrides.arrange(|state| {
-            state.racks.remove(&node);
-            state.lags.remove(&node);
-            state.hidden.remove(&node);
-        });
+        self.overrides.forget_node(node);
         self.intercepts.clear_node(node);
         self.forget_moves_to(node);
         is_removed
@@ -306,7 +302,8 @@ impl Cluster {
         self.overrides.arrange(|state| state.replicas_default = Some(count));
     }
 
-    /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that. Returns `false` for an unknown partition.
+    /// Redirects consumers of a partition to `node` while it is up (KIP-392); `None` ends that. Returns `false` for an unknown
+    /// partition.
     pub fn set_follower(&self, topic: &str, partition: i32, node: Option<i32>) -> bool {
         self.arrange_follower(topic, partition, |follower| follower.node = node)
     }

@@ -113,8 +113,22 @@ impl TestOverrides {
             state.topic_errors.remove(topic);
             state.replicas.remove(topic);
             state.followers.retain(|(of_topic, _), _| of_topic != topic);
+            state.fetch_errors.retain(|(of_topic, _), _| of_topic != topic);
             state.leaders.retain(|(of_topic, _), _| of_topic != topic);
             state.partition_errors.retain(|(_, of_topic, _), _| of_topic != topic);
+            Some(())
+        });
+    }
+
+    /// Forgets what was arranged for a node, which is removed.
+    pub(crate) fn forget_node(&self, node: i32) {
+        self.look(|state| {
+            state.racks.remove(&node);
+            state.lags.remove(&node);
+            state.hidden.remove(&node);
+            for follower in state.followers.values_mut().filter(|follower| follower.node == Some(node)) {
+                follower.node = None;
+            }
             Some(())
         });
     }

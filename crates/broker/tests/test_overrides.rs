@@ -8,7 +8,7 @@ use ottla_broker::{
 };
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
-use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::messages::produce::ProduceRequest;
@@ -20,8 +20,8 @@ fn broker() -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", 2).spawn().expect("a broker in memory")
 }
 
-/// Fetches the first records of two partitions outside of a session, and returns the error and the leader of each.
-fn fetched(connection: &mut Raw) -> Vec<(ErrorCode, i32)> {
+/// Fetches the first records of two partitions outside of a session.
+fn fetch_both(connection: &mut Raw) -> Vec<PartitionData> {
     let partitions = (0..2).map(|partition| FetchPartition {
         partition,
         current_leader_epoch: -1,
@@ -37,9 +37,19 @@ fn fetched(connection: &mut Raw) -> Vec<(ErrorCode, i32)> {
         topics: vec![topic],
         ..Default::default()
     };
-    let response = connection.ask(12, &request).expect("an answer");
-    let partitions = &response.responses[0].partitions;
-    partitions.iter().map(|data| (data.error_code, data.current_leader.leader_id)).collect()
+    let mut response = connection.ask(12, &request).expect("an answer");
+    response.responses.remove(0).partitions
+}
+
+/// The error and the leader of each partition in the answer to a fetch.
+fn fetched(connection: &mut Raw) -> Vec<(ErrorCode, i32)> {
+    let partitions = fetch_both(connection).into_iter();
+    partitions.map(|data| (data.error_code, data.current_leader.leader_id)).collect()
+}
+
+/// The node to which a fetch redirects the consumers of each partition.
+fn redirected(connection: &mut Raw) -> Vec<i32> {
+    fetch_both(connection).into_iter().map(|data| data.preferred_read_replica).collect()
 }
 
 #[test]
@@ -270,12 +280,40 @@ fn what_was_set_for_a_topic_ends_with_it() {
     cluster.set_replicas_shown("orders", 2);
     cluster.add_partition_error(ApiKey::Produce, "orders", 0, ErrorCode::MessageTooLarge);
     assert!(cluster.tell_leader("orders", 0, 2, 9) && cluster.set_follower("orders", 0, Some(2)));
+    cluster.set_fetch_error("orders", 0, ErrorCode::KafkaStorageError);
     cluster.remove_topic("orders").expect("deleted");
-    cluster.add_topic("orders", 1).expect("created again");
+    cluster.add_topic("orders", 2).expect("created again");
+    assert!(cluster.set_leader("orders", 1, 1));
+    assert_eq!(fetched(&mut connection), [(ErrorCode::None, -1); 2], "it has no error in fetches");
     let metadata = connection.ask(12, &metadata_of("orders")).expect("an answer");
     assert_eq!(metadata.topics[0].error_code, ErrorCode::None);
     let partition = &metadata.topics[0].partitions[0];
     assert_eq!((partition.leader_id, partition.replica_nodes.len()), (1, 1));
     let records = batch(&[b"one"], &Seal::default());
     assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
+}
+
+/// A leader redirected the consumers of a partition to a follower that was down, for as long as it was. A node that was removed and added
+/// again had the address and the partitions of before.
+#[test]
+fn what_was_set_for_a_node_has_no_effect_while_it_is_down_and_ends_with_it() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    assert!(cluster.set_leader("orders", 0, 1) && cluster.set_leader("orders", 1, 1));
+    let mut leader = Raw::connect(broker.addresses()[0]);
+    assert!(cluster.set_follower("orders", 0, Some(2)));
+    assert_eq!(redirected(&mut leader), [2, -1]);
+    assert!(cluster.take_down(2));
+    assert_eq!(redirected(&mut leader), [-1, -1]);
+    assert!(cluster.take_up(2) && cluster.set_leader("orders", 1, 1));
+    assert_eq!(redirected(&mut leader), [2, -1]);
+
+    let own = broker.bootstrap_servers();
+    assert!(cluster.advertise(2, "proxy.test", 9));
+    assert!(broker.bootstrap_servers().ends_with(",proxy.test:9"));
+    assert!(cluster.decommission(2));
+    broker.add_node(2).expect("added again");
+    assert_eq!(broker.bootstrap_servers(), own);
+    assert!(cluster.set_leader("orders", 1, 1));
+    assert_eq!(redirected(&mut leader), [-1, -1]);
 }

@@ -505,7 +505,9 @@ fn read_one(
     };
     // As in Kafka, an offset that no replica has is for the leader to refuse.
     let in_rack = in_rack.filter(|_| (low..=log.end_offset()).contains(&want.fetch_offset));
-    let elsewhere = set_by_test.filter(|node| *node != context.node()).or(in_rack);
+    // A replica that is down has no client.
+    let can_read = |node: &i32| *node != context.node() && context.cluster().is_node_up(*node);
+    let elsewhere = set_by_test.filter(can_read).or(in_rack);
     if let Some(node) = elsewhere.filter(|_| is_redirecting) {
         data.preferred_read_replica = node;
         return data;

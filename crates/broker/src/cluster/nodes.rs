@@ -17,6 +17,8 @@ pub(crate) struct Node {
     pub(crate) id: i32,
     /// The addresses that clients receive, by listener.
     addresses: Mutex<Vec<(String, u16)>>,
+    /// The address that a test has set in place of the first listener's.
+    instead: Mutex<Option<(String, u16)>>,
     pub(crate) up: Switch,
     /// False while a test has cut the node off: it accepts no connections, and stays leader of its partitions.
     pub(crate) reachable: Switch,
@@ -135,6 +137,7 @@ impl Node {
         Self {
             id,
             addresses: Mutex::new(vec![("127.0.0.1".into(), 0)]),
+            instead: Mutex::default(),
             up: Switch::default(),
             reachable: Switch::default(),
             listeners: Followers::default(),
@@ -184,7 +187,10 @@ impl Node {
     /// The address that clients of a listener connect to; the first listener's if the node does not have that one.
     pub(crate) fn address_at(&self, listener: usize) -> (String, u16) {
         let addresses = lock(&self.addresses);
-        addresses.get(listener).filter(|(_, port)| *port != 0).unwrap_or(&addresses[0]).clone()
+        match addresses.get(listener).filter(|(_, port)| listener > 0 && *port != 0) {
+            Some(own) => own.clone(),
+            None => lock(&self.instead).clone().unwrap_or_else(|| addresses[0].clone()),
+        }
     }
 
     /// The address that clients of the first listener connect to, as `host:port`.
@@ -201,6 +207,12 @@ impl Node {
     /// Sets the address that clients of the first listener connect to.
     pub(crate) fn advertise(&self, host: &str, port: u16) {
         self.advertise_at(0, host, port);
+    }
+
+    /// Sets the address that clients of the first listener connect to, for a test: until the node is removed.
+    pub(crate) fn advertise_instead(&self, host: &str, port: u16) {
+        *lock(&self.instead) = Some((host.to_owned(), port));
+        self.has_address.store(true, Ordering::Release);
     }
 
     /// Sets the address that clients of a listener connect to.
@@ -302,6 +314,7 @@ impl Cluster {
     pub(crate) fn remove_node(&self, id: i32) -> bool {
         let Some(node) = self.node(id) else { return false };
         self.set_node_up(id, false);
+        *lock(&node.instead) = None;
         node.removed.store(true, Ordering::Release);
         true
     }
