@@ -293,6 +293,32 @@ fn what_was_set_for_a_topic_ends_with_it() {
     assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
 }
 
+/// Only Rust had the call.
+#[test]
+fn a_request_of_the_control_address_sends_consumers_to_a_follower() {
+    let broker = broker();
+    assert!(broker.cluster().set_leader("orders", 0, 1) && broker.cluster().set_leader("orders", 1, 1));
+    let (mut leader, mut follower) =
+        (Raw::connect(broker.addresses()[0]), Raw::connect(broker.addresses()[1]));
+    let follow = |body: &str| broker.control("POST", "/followers", body.as_bytes()).status;
+    assert_eq!(follow(r#"{"topic":"orders","partition":0,"node":2,"low":3}"#), 200);
+    assert_eq!(redirected(&mut leader), [2, -1]);
+    let codes: Vec<_> = fetched(&mut follower).into_iter().map(|(code, _)| code).collect();
+    assert_eq!(codes, [ErrorCode::OffsetOutOfRange, ErrorCode::NotLeaderOrFollower], "it begins at 3");
+    assert_eq!(follow(r#"{"topic":"orders","partition":0,"node":2}"#), 200);
+    assert_eq!(fetched(&mut follower)[0].0, ErrorCode::None);
+    assert_eq!(follow(r#"{"topic":"orders","partition":0,"node":-1}"#), 200);
+    assert_eq!(redirected(&mut leader), [-1, -1]);
+    for (status, body) in [
+        (404, r#"{"topic":"orders","partition":9,"node":2}"#),
+        (404, r#"{"topic":"orders","partition":0,"node":9}"#),
+        (400, r#"{"topic":"orders","partition":0,"node":-1,"low":3}"#),
+        (400, r#"{"topic":"orders","partition":0}"#),
+    ] {
+        assert_eq!(follow(body), status, "{body}");
+    }
+}
+
 /// A leader redirected the consumers of a partition to a follower that was down, for as long as it was. A node that was removed and added
 /// again had the address and the partitions of before.
 #[test]

@@ -34,6 +34,7 @@ pub(crate) enum FaultCommand {
     Disk(DiskCommand),
     /// Moves the leader of a partition, or with --group or --transactional-id a coordinator
     Move(MoveArgs),
+    Follow(FollowArgs),
     /// Does periodic work of the broker now
     Now {
         /// The work: roll and compact need --topic
@@ -223,6 +224,28 @@ pub(crate) struct MoveArgs {
     control: ControlArgs,
 }
 
+/// Sends the consumers of a partition to a follower (KIP-392)
+#[derive(Debug, clap::Args)]
+pub(crate) struct FollowArgs {
+    /// The node at which they read while it is up; -1 is the leader again
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+    at: i32,
+    /// The topic
+    #[arg(long, value_name = "TOPIC")]
+    topic: String,
+    /// The partition of --topic
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    partition: i32,
+    /// The first offset that the follower has, if it is not the leader's
+    #[arg(long, value_name = "OFFSET")]
+    low: Option<i64>,
+    /// The offset behind the last record that the follower has, if it is not the leader's
+    #[arg(long, value_name = "OFFSET")]
+    high: Option<i64>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
 /// Waits for the state of a group or transaction, or for requests
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
@@ -306,6 +329,7 @@ fn call_of(command: &FaultCommand) -> Call<'_> {
                 ),
             }
         }
+        FaultCommand::Follow(args) => post(&args.control, "/followers", args.body()),
         FaultCommand::Now { action, topic, control } => {
             let topic = topic.as_ref().map(|topic| json!(topic));
             post(control, "/now", object([("action", Some(json!(action))), ("topic", topic)]))
@@ -363,6 +387,18 @@ impl NodeArgs {
             _ => json!({ "lag_ms": self.lag_ms }),
         };
         (format!("/nodes/{}", self.id), change)
+    }
+}
+
+impl FollowArgs {
+    fn body(&self) -> Value {
+        object([
+            ("topic", Some(json!(self.topic))),
+            ("partition", Some(json!(self.partition))),
+            ("node", Some(json!(self.at))),
+            ("low", self.low.map(|offset| json!(offset))),
+            ("high", self.high.map(|offset| json!(offset))),
+        ])
     }
 }
 

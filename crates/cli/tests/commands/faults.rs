@@ -110,6 +110,9 @@ fn nodes_leaders_and_coordinators_are_moved() {
     let broker = Controlled::at_socket();
     broker.ok(&["move", "--to", "2", "--topic", "orders"]);
     broker.ok(&["move", "--to", "2", "--group", "billing"]);
+    broker.ok(&["follow", "--at", "1", "--topic", "orders", "--low", "0"]);
+    broker.ok(&["follow", "--at", "-1", "--topic", "orders"]);
+    broker.fault(&["follow", "--at", "9", "--topic", "orders"]).failed(1, &["there is no node 9"]);
     broker.ok(&["node", "1", "stop"]);
     broker.produce(&[]).succeeded();
     broker.ok(&["node", "1", "start"]);

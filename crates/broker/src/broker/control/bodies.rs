@@ -154,6 +154,20 @@ pub(super) struct LeaderBody {
     pub(super) node: i32,
 }
 
+/// The body of `POST /followers`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FollowerBody {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    /// -1: consumers read at the leader again.
+    pub(super) node: i32,
+    /// The first offset that the follower has, if it is not the leader's.
+    pub(super) low: Option<i64>,
+    /// The high watermark that it knows of, if it is not the leader's.
+    pub(super) high: Option<i64>,
+}
+
 /// The body of `POST /coordinators`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

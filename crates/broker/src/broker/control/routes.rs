@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::Control;
 use super::bodies::{
-    CoordinatorBody, FaultBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work, api_of, rule_json,
+    CoordinatorBody, FaultBody, FollowerBody, LeaderBody, NewNodeBody, NodeBody, NowBody, WaitBody, Work,
+    api_of, rule_json,
 };
 use crate::broker::LISTEN_WITHIN;
 use crate::intercept::FaultRuleError;
+use crate::partition::NO_LEADER;
 use crate::test_actions::{Awaited, WaitError, wait_until};
 
 /// The states of groups, classic ones and those of KIP-848.
@@ -75,6 +77,7 @@ impl Control {
             ("POST", ["nodes"]) => self.add_asked_node(read(body)?).await,
             ("POST", ["nodes", id]) => self.change_node(number(id)?, &read(body)?).await,
             ("POST", ["leaders"]) => self.set_leader(&read(body)?),
+            ("POST", ["followers"]) => self.set_follower(&read(body)?),
             ("POST", ["coordinators"]) => self.set_coordinator(&read(body)?),
             ("POST", ["now"]) => self.work_now(read(body)?).await,
             ("POST", ["wait"]) => self.wait(&read(body)?).await,
@@ -155,6 +158,24 @@ impl Control {
                 "there is no partition {partition} of topic `{topic}`, it is offline, or node {node} is not up"
             )
         })
+    }
+
+    fn set_follower(&self, body: &FollowerBody) -> Result<Value, Refusal> {
+        let FollowerBody { topic, partition, node, low, high } = body;
+        let (cluster, is_follower) = (self.cluster(), *node != NO_LEADER);
+        if is_follower && !cluster.nodes().contains(node) {
+            return Err(Refusal::NotFound(format!("there is no node {node}")));
+        }
+        if !is_follower && (low.is_some() || high.is_some()) {
+            return Err(Refusal::Invalid("`low` and `high` are for a follower, and node -1 is none".into()));
+        }
+        if cluster.partition(topic, *partition).is_none() {
+            let error = format!("there is no partition {partition} of topic `{topic}`");
+            return Err(Refusal::NotFound(error));
+        }
+        cluster.set_follower_offsets(topic, *partition, *low, *high);
+        cluster.set_follower(topic, *partition, is_follower.then_some(*node));
+        Ok(json!({}))
     }
 
     fn set_coordinator(&self, body: &CoordinatorBody) -> Result<Value, Refusal> {
