@@ -120,7 +120,8 @@ async fn members_have_their_whole_session_after_a_slow_start() {
 /// All of them stayed until one of them joined again.
 #[tokio::test]
 async fn a_classic_group_with_too_many_members_rebalances_after_a_start() {
-    let config = BrokerConfig { group_members_max: 2, ..BrokerConfig::default() };
+    let mut config = BrokerConfig::default();
+    config.set("group.max.size", "2").expect("a setting");
     let cluster = cluster(config);
     load_classic(&cluster, &["a", "b", "c"]);
     let served = Instant::now() + START;
