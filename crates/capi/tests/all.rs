@@ -49,6 +49,7 @@ mod roundtrip;
 mod share_consumers;
 mod sockets;
 mod transaction_calls;
+mod transactions;
 mod unassigned;
 mod unreachable;
 mod values;

@@ -1,7 +1,8 @@
 //! Which `rd_kafka_resp_err_t` says what an error of the client says: the one place where that is decided.
 
 use ottla_client::{
-    Error, ErrorCode, ProduceError, ProduceErrorKind, ReplacedEnd, TransactionError, TransactionErrorKind,
+    Error, ErrorCode, Persisted, ProduceError, ProduceErrorKind, ReplacedEnd, TransactionError,
+    TransactionErrorKind,
 };
 
 use crate::errors::error_object::rd_kafka_error_t;
@@ -51,9 +52,10 @@ pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
     of_kind(&error.kind)
 }
 
-/// The code in a delivery report. As in the original, the end of a producer purges its queue.
+/// The code in a delivery report. As in the original, the end of a producer, and of its transaction, purges the queue.
 pub fn of_report(error: &ProduceError) -> rd_kafka_resp_err_t {
-    if is_fatal(error) { RD_KAFKA_RESP_ERR__PURGE_QUEUE } else { of_produce(error) }
+    let is_over = is_fatal(error) || matches!(error.kind, ProduceErrorKind::Transaction(_));
+    if is_over { RD_KAFKA_RESP_ERR__PURGE_QUEUE } else { of_produce(error) }
 }
 
 /// The code of a record that the producer does not take. As in the original, the state of the transaction is the reason, and
@@ -115,11 +117,29 @@ pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
         TransactionErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
         TransactionErrorKind::Coordinator { code, .. } => of_protocol(*code),
         TransactionErrorKind::Fenced { .. } => RD_KAFKA_RESP_ERR__FENCED,
-        TransactionErrorKind::Record(error) => of_produce(error),
+        TransactionErrorKind::Record(error) => of_failed_record(error),
         TransactionErrorKind::Request { error, .. } => of(error),
         TransactionErrorKind::Aborted => RD_KAFKA_RESP_ERR__PURGE_QUEUE,
         TransactionErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
         _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The code of a transaction in which this record failed.
+///
+/// In the original, a batch that the leader refuses for good, and one that times out after it was sent, fail the transaction with that code
+/// (`rd_kafka_handle_Produce_error`, `rd_kafka_idemp_drain_epoch_bump`). Other failed deliveries are counted, and a commit finds
+/// the count (`rd_kafka_txn_op_commit_transaction`).
+fn of_failed_record(error: &ProduceError) -> rd_kafka_resp_err_t {
+    match &error.kind {
+        ProduceErrorKind::Broker { code, .. } if !code.is_retriable() => of_protocol(*code),
+        ProduceErrorKind::InvalidRecords(_) | ProduceErrorKind::OtherRecordInvalid => {
+            RD_KAFKA_RESP_ERR_INVALID_RECORD
+        }
+        ProduceErrorKind::TimedOut { .. } if error.persisted == Persisted::PossiblyWritten => {
+            RD_KAFKA_RESP_ERR__TIMED_OUT
+        }
+        _ => RD_KAFKA_RESP_ERR__INCONSISTENT,
     }
 }
 
@@ -244,12 +264,8 @@ mod tests {
 
     #[test]
     fn every_error_has_a_code() {
-        let produce = |kind| ProduceError {
-            topic: "t".into(),
-            partition: 0,
-            kind,
-            persisted: ottla_client::Persisted::NotWritten,
-        };
+        let produce =
+            |kind| ProduceError { topic: "t".into(), partition: 0, kind, persisted: Persisted::NotWritten };
         let errors = [
             Error::Config(text()),
             Error::Unreachable { brokers: text(), waited_ms: 1, reason: text() },
@@ -304,7 +320,7 @@ mod tests {
             topic: "t".into(),
             partition: 0,
             kind: ProduceErrorKind::TimedOut { timeout_ms: 1, last: text() },
-            persisted: ottla_client::Persisted::NotWritten,
+            persisted: Persisted::NotWritten,
         };
         assert!(fatal_of(&Error::Produce(lost.clone())).is_none(), "another record may be written");
         let gap = ProduceError { kind: ProduceErrorKind::Gapless(lost.clone().into()), ..lost };
@@ -312,6 +328,31 @@ mod tests {
         assert_eq!(of_report(&gap), RD_KAFKA_RESP_ERR__PURGE_QUEUE, "a record that was taken");
         let code = fatal_of(&Error::Produce(gap)).map(|(code, _)| code);
         assert_eq!(code, Some(RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE));
+    }
+
+    /// librdkafka's `rd_kafka_txn_op_commit_transaction`. The code was that of the record.
+    #[test]
+    fn a_failed_record_fails_its_transaction_with_a_code_only_if_the_leader_had_it() {
+        let code_of = |kind, persisted| {
+            of_failed_record(&ProduceError { topic: "t".into(), partition: 0, kind, persisted })
+        };
+        let refused = |code| ProduceErrorKind::Broker { code, detail: text() };
+        let late = || ProduceErrorKind::TimedOut { timeout_ms: 1, last: text() };
+        let refused_for_good = refused(ErrorCode::TopicAuthorizationFailed);
+        for (kind, persisted, expected) in [
+            (refused_for_good, Persisted::NotWritten, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED),
+            (ProduceErrorKind::OtherRecordInvalid, Persisted::NotWritten, RD_KAFKA_RESP_ERR_INVALID_RECORD),
+            (late(), Persisted::PossiblyWritten, RD_KAFKA_RESP_ERR__TIMED_OUT),
+            (late(), Persisted::NotWritten, RD_KAFKA_RESP_ERR__INCONSISTENT),
+            (refused(ErrorCode::NotEnoughReplicas), Persisted::NotWritten, RD_KAFKA_RESP_ERR__INCONSISTENT),
+            (
+                ProduceErrorKind::Purged { in_flight: false },
+                Persisted::NotWritten,
+                RD_KAFKA_RESP_ERR__INCONSISTENT,
+            ),
+        ] {
+            assert_eq!(code_of(kind.clone(), persisted), expected, "{kind}");
+        }
     }
 
     #[test]
