@@ -146,6 +146,28 @@ fn offsets_that_ran_out_of_time_have_the_code_of_the_last_answer() {
     );
 }
 
+/// The coordinator has nothing to commit, and refuses it with INVALID_TXN_STATE, which ended the producer for good.
+#[test]
+fn offsets_that_ran_out_of_time_before_they_arrived_leave_nothing_to_commit() {
+    for (level, first) in
+        [(KafkaLevel::V3_9, ApiKey::AddOffsetsToTxn), (KafkaLevel::default(), ApiKey::TxnOffsetCommit)]
+    {
+        let builder = Broker::builder().memory().topic("orders", 1);
+        let broker = builder.configure(move |config| config.as_version = level).spawn().expect("a broker");
+        let producer = initialized(&broker);
+        producer.begin_transaction().expect("begun");
+        broker.cluster().intercept(first, None, u32::MAX, Fault::Cut);
+        let offsets = [(TopicPartition::new("orders", 0), 1)].into();
+        let group = GroupMetadata::new("readers");
+        timed_out(producer.send_offsets_to_transaction_blocking(&offsets, &group, LATE));
+        broker.cluster().clear_intercepts();
+        producer.commit_transaction_blocking(PATIENCE).expect("nothing is in it");
+        begin(&producer);
+        producer.send_offsets_to_transaction_blocking(&offsets, &group, PATIENCE).expect("sent");
+        producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    }
+}
+
 /// The coordinator replaces a producer id whose epochs are used up, and answers the producers before with this error.
 /// A request for an epoch that did not name the producer's own would have fenced the successor (KIP-360).
 #[test]

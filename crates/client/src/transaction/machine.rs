@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     touched: bool,
     /// The coordinator knows of this transaction.
     added: bool,
+    /// Batches of this transaction were sent.
+    has_batches: bool,
     /// A batch with a sequence number failed, so later batches would be out of order.
     gap: bool,
     /// The last transaction was aborted, and a higher epoch is to follow.
@@ -80,6 +82,7 @@ impl Machine {
             forgotten: false,
             touched: false,
             added: false,
+            has_batches: false,
             gap: false,
             owes_epoch: false,
             unanswered: 0,
@@ -185,6 +188,11 @@ impl Machine {
         self.touched = true;
     }
 
+    /// Called before a batch of the transaction is sent.
+    pub(crate) fn touch_with_batch(&mut self) {
+        (self.touched, self.has_batches) = (true, true);
+    }
+
     /// Called when the coordinator knows the transaction.
     pub(crate) fn added(&mut self) {
         self.added = true;
@@ -266,6 +274,12 @@ impl Machine {
             {
                 ResponseAction::Done
             }
+            // Offsets that ran out of time never arrived, and nothing else is part of the transaction.
+            (TxnRequest::Commit, ResponseAction::Fatal)
+                if code == ErrorCode::InvalidTxnState && !self.added && !self.has_batches =>
+            {
+                ResponseAction::Done
+            }
             // A coordinator that has forgotten the transaction has aborted it.
             (TxnRequest::Abort, ResponseAction::Forgotten) => {
                 self.forgotten = true;
@@ -289,7 +303,7 @@ impl Machine {
     fn close(&mut self) {
         self.owes_epoch = matches!(self.state, State::Aborting) && self.needs_epoch();
         self.state = State::Ready;
-        (self.touched, self.added, self.gap) = (false, false, false);
+        (self.touched, self.added, self.has_batches, self.gap) = (false, false, false, false);
     }
 
     /// A response ends the call. Enters the state for the error and returns it; `what` contains the broker's message.

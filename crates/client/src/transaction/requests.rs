@@ -177,6 +177,7 @@ pub(crate) async fn commit_offsets(
         topics.flat_map(|topic| &topic.partitions).map(|partition| partition.error_code).collect()
     });
     call.await?;
+    calls.transactions.update(Machine::added);
     Ok(())
 }
 

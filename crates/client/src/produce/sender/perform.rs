@@ -82,7 +82,7 @@ impl Sender {
     fn send(&mut self, outgoing: OutgoingRequest) {
         let (id, node) = (outgoing.id, outgoing.node);
         if self.produce.transactions.id.is_some() {
-            self.produce.transactions.update(Machine::touch);
+            self.produce.transactions.update(Machine::touch_with_batch);
         }
         for (partition, batch) in self.core.batches_of(id) {
             self.produce.observer.batch_sent(Sent {

@@ -299,6 +299,30 @@ fn aborting_what_the_coordinator_never_heard_of_is_no_error() {
     );
 }
 
+/// The application gave up `send_offsets_to_transaction`, which had run out of time, and the commit ended the producer.
+#[test]
+fn committing_what_the_coordinator_never_heard_of_is_no_error() {
+    for protocol in [TransactionProtocol::V1, TransactionProtocol::V2] {
+        let commit = |arrived: fn(&mut Machine)| {
+            let mut machine = ready(protocol);
+            machine.begin().expect("ready");
+            machine.touch();
+            machine.asked();
+            arrived(&mut machine);
+            machine.begin_commit().expect("in a transaction");
+            assert!(machine.flushed().expect("nothing failed"), "it may have heard");
+            (machine.action_for(TxnRequest::Commit, ErrorCode::InvalidTxnState), machine)
+        };
+        let (action, mut machine) = commit(|_| {});
+        assert_eq!(action, ResponseAction::Done);
+        machine.ended(None);
+        assert_eq!(state(&machine), "Ready");
+        assert!(machine.needs_epoch(), "the offsets may arrive during the next transaction");
+        assert_eq!(commit(Machine::added).0, ResponseAction::Fatal, "offsets are lost");
+        assert_eq!(commit(Machine::touch_with_batch).0, ResponseAction::Fatal, "records are lost");
+    }
+}
+
 #[test]
 fn the_first_failure_of_a_record_stands_and_those_of_an_abort_do_not_count() {
     let mut machine = in_state("Abortable");
