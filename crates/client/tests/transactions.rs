@@ -146,6 +146,17 @@ fn offsets_that_ran_out_of_time_have_the_code_of_the_last_answer() {
     );
 }
 
+/// The first code without a meaning ended the producer for good.
+#[test]
+fn a_producer_is_initialized_after_its_coordinator_could_not_be_found() {
+    let broker = broker();
+    let unknown = Fault::Fail(ErrorCode::Unknown(9999));
+    broker.cluster().intercept(ApiKey::FindCoordinator, Some(1), 2, unknown);
+    let producer = in_transaction(&broker);
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
+    assert_eq!(broker.cluster().intercepts_left(ApiKey::FindCoordinator, 1), 0);
+}
+
 /// The coordinator has nothing to commit, and refuses it with INVALID_TXN_STATE, which ended the producer for good.
 #[test]
 fn offsets_that_ran_out_of_time_before_they_arrived_leave_nothing_to_commit() {

@@ -280,6 +280,12 @@ impl Machine {
             {
                 ResponseAction::Done
             }
+            // There is no transaction to abort. As in librdkafka, only a missing permission ends the search.
+            (TxnRequest::FindCoordinator, ResponseAction::Abortable)
+                if matches!(self.state, State::Uninitialized | State::Undecided(_)) =>
+            {
+                ResponseAction::Again
+            }
             // A coordinator that has forgotten the transaction has aborted it.
             (TxnRequest::Abort, ResponseAction::Forgotten) => {
                 self.forgotten = true;

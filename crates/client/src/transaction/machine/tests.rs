@@ -369,6 +369,25 @@ fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
     }
 }
 
+/// librdkafka's `rd_kafka_txn_handle_FindCoordinator`. A code without a meaning ended the producer for good.
+#[test]
+fn a_search_for_the_coordinator_before_a_transaction_ends_with_a_missing_permission_only() {
+    for code in [ErrorCode::UnknownServerError, ErrorCode::Unknown(9999), ErrorCode::InvalidRequest] {
+        for (name, expected) in [
+            ("Uninitialized", ResponseAction::Again),
+            ("Undecided", ResponseAction::Again),
+            ("InTransaction", ResponseAction::Abortable),
+        ] {
+            let action = in_state(name).action_for(TxnRequest::FindCoordinator, code);
+            assert_eq!(action, expected, "{code} in {name}");
+        }
+    }
+    for code in [ErrorCode::TransactionalIdAuthorizationFailed, ErrorCode::ClusterAuthorizationFailed] {
+        let action = in_state("Uninitialized").action_for(TxnRequest::FindCoordinator, code);
+        assert_eq!(action, ResponseAction::Fatal, "{code}");
+    }
+}
+
 /// The source of tokens may be down when a producer starts.
 #[test]
 fn a_failed_login_does_not_end_a_producer_that_is_being_initialized() {
