@@ -489,6 +489,12 @@ fn contradictions_and_missing_halves_are_named() {
         config.security.tls.key_pem = Some(ours.key_pem.clone().into());
     });
     assert!(both.contains("ssl.key.location and ssl.key.pem are both set"), "{both}");
+    let both = refused(&|config| {
+        config.security.protocol = SecurityProtocol::Plaintext;
+        config.security.sasl.oauthbearer.https_ca_location = Some("ca.pem".into());
+        config.security.sasl.oauthbearer.https_ca_pem = Some(authority.pem.clone());
+    });
+    assert!(both.contains("https.ca.location and https.ca.pem are both set"), "{both}");
     let half = refused(&|config| config.security.tls.certificate_pem = Some(ours.pem.clone()));
     assert!(half.contains("set ssl.key.location"), "{half}");
     let no_pem = refused(&|config| config.security.tls.ca_pem = Some("hello".into()));

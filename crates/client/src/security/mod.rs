@@ -270,6 +270,12 @@ pub enum OauthMethod {
 impl Security {
     /// Checks for missing and contradictory settings.
     pub(crate) fn validate(&self) -> Result<(), Error> {
+        // As in librdkafka, for all protocols: the properties are of no protocol.
+        let oauth = &self.sasl.oauthbearer;
+        if oauth.https_ca_location.is_some() && oauth.https_ca_pem.is_some() {
+            let text = "https.ca.location and https.ca.pem are both set: set one of them";
+            return Err(Error::Config(text.into()));
+        }
         if self.protocol.is_tls() {
             self.tls.validate()?;
         }

@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("File or directory of the certificates that are trusted when a token is fetched. Unset or `probe`, the system's.")
         .effective(LOGINS, optional_path!(security.sasl.oauthbearer.https_ca_location)),
     Property::string("https.ca.pem", "")
-        .text("The certificates trusted when a token is fetched, themselves (PEM).")
+        .text("The certificates trusted when a token is fetched, themselves (PEM), in place of `https.ca.location`.")
         .effective(LOGINS, optional_string!(security.sasl.oauthbearer.https_ca_pem)),
     Property::string("ssl.ca.certificate.stores", "Root")
         .text("Windows certificate stores to trust.")
