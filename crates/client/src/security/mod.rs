@@ -107,8 +107,8 @@ pub struct TlsSettings {
     pub endpoint_identification: bool,
     /// `enable.ssl.certificate.verification`: on by default. Off, any host can impersonate the broker.
     pub verify_certificates: bool,
-    /// `ssl.cipher.suites`: the cipher suites to offer, in this order, by OpenSSL's or IANA's names, for TLS 1.3 and
-    /// TLS 1.2. If empty, all suites of rustls.
+    /// `ssl.cipher.suites`: the cipher suites to offer, in this order, by OpenSSL's or IANA's names. A list without suites of TLS 1.3
+    /// leaves those as they are. If empty, all suites of rustls.
     pub cipher_suites: String,
     /// `ssl.curves.list`: the groups to offer for the key exchange.
     pub curves: String,

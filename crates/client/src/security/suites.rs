@@ -61,11 +61,24 @@ pub(crate) fn curves(text: &str) -> Result<Vec<NamedGroup>, String> {
 /// The default provider of rustls, restricted to the lists; an empty list has no effect.
 pub(crate) fn provider(cipher_suites: &str, curves_list: &str) -> Result<CryptoProvider, String> {
     let mut provider = rustls::crypto::ring::default_provider();
-    let named = suites(cipher_suites).map_err(|error| format!("ssl.cipher.suites: {error}"))?;
+    let mut named = suites(cipher_suites).map_err(|error| format!("ssl.cipher.suites: {error}"))?;
+    let tls_1_3 = suites_of_tls_1_3(&provider);
+    // OpenSSL's list has no suites of TLS 1.3, which stay as they are.
+    if !named.is_empty() && !named.iter().any(|suite| tls_1_3.contains(suite)) {
+        named = [tls_1_3, named].concat();
+    }
     narrow(&mut provider.cipher_suites, &named, SupportedCipherSuite::suite);
     let named = curves(curves_list).map_err(|error| format!("ssl.curves.list: {error}"))?;
     narrow(&mut provider.kx_groups, &named, |group: &&dyn SupportedKxGroup| group.name());
     Ok(provider)
+}
+
+fn suites_of_tls_1_3(provider: &CryptoProvider) -> Vec<CipherSuite> {
+    let suites = provider.cipher_suites.iter();
+    suites
+        .filter(|suite| matches!(suite, SupportedCipherSuite::Tls13(_)))
+        .map(SupportedCipherSuite::suite)
+        .collect()
 }
 
 fn narrow<T: Clone, N: PartialEq>(offered: &mut Vec<T>, named: &[N], name: impl Fn(&T) -> N) {
@@ -123,6 +136,9 @@ mod tests {
             );
             assert_eq!(narrowed.kx_groups.len(), 1);
         }
+        let only_1_2 = provider("ECDHE-RSA-AES128-GCM-SHA256", "").expect("known");
+        let offered: Vec<_> = only_1_2.cipher_suites.iter().map(SupportedCipherSuite::suite).collect();
+        assert_eq!((offered.len(), offered[3]), (4, CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256));
         let error = suites("HIGH:!aNULL").expect_err("no name of a suite");
         assert!(error.starts_with("`HIGH` is not among TLS_AES_256_GCM_SHA384, "), "{error}");
         assert!(curves("P-521").expect_err("rustls has none").ends_with("X25519, P-256, P-384"));

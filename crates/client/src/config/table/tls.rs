@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Property] = &[
             choice!(security.protocol, [("plaintext", SecurityProtocol::Plaintext), ("ssl", SecurityProtocol::Ssl), ("sasl_plaintext", SecurityProtocol::SaslPlaintext), ("sasl_ssl", SecurityProtocol::SaslSsl)]),
         ),
     Property::string("ssl.cipher.suites", "")
-        .text("The only cipher suites to offer, by OpenSSL's names or IANA's, in the order of preference; those of TLS 1.3 and of TLS 1.2 alike, so that naming none of a version leaves that version out. Unset, all that rustls holds safe.")
+        .text("The only cipher suites to offer, by OpenSSL's names or IANA's, in the order of preference. A list without suites of TLS 1.3 leaves those as they are, as in librdkafka; one without suites of TLS 1.2 leaves that version out. Unset, all that rustls holds safe.")
         .effective(
             SUITES,
             Access {
