@@ -4,10 +4,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12Archive, Pkcs12ImportPolicy};
+use p12_keystore::{CertificateBag, Pkcs12Archive, PrivateKeyBag};
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 use x509_cert::der::Decode;
 
 use super::{Secret, TlsSettings};
@@ -143,26 +144,54 @@ pub struct Keystore {
 /// [`Error::Config`] for malformed data, and for a wrong password.
 pub fn open_keystore(bytes: &[u8], password: &Secret) -> Result<Keystore, Error> {
     let refuse = |error| Error::Config(format!("not a PKCS#12 keystore, or its password is wrong: {error}"));
-    let store =
-        KeyStore::from_pkcs12(bytes, password.expose(), Pkcs12ImportPolicy::Relaxed).map_err(refuse)?;
+    let archive = Pkcs12Archive::from_pkcs12(bytes, password.expose()).map_err(refuse)?;
     let mut opened = Keystore { chain: String::new(), key: None, trusted: String::new() };
-    let own = store.entries().find_map(|(_, entry)| match entry {
-        KeyStoreEntry::PrivateKeyChain(found) => Some(found),
-        KeyStoreEntry::Certificate(_) | KeyStoreEntry::Secret(_) => None,
-    });
-    if let Some(found) = own {
-        for certificate in found.certs() {
-            opened.chain += &pem("CERTIFICATE", certificate.as_der());
-        }
-        opened.key = Some(pem("PRIVATE KEY", found.key().as_der()).into());
+    let own = own_key(&archive);
+    let key = own.as_ref().map(|(key, _)| *key).or(archive.keys.first());
+    opened.key = key.map(|bag| pem("PRIVATE KEY", bag.key.as_der()).into());
+    let chain = own.map(|(_, chain)| chain).unwrap_or_default();
+    for bag in &chain {
+        opened.chain += &pem("CERTIFICATE", bag.cert.as_der());
     }
-    // The store has only those that Java has marked. OpenSSL marks none.
-    let own = own.and_then(|found| found.certs().first());
-    let all = Pkcs12Archive::from_pkcs12(bytes, password.expose()).map_err(refuse)?.certs;
-    for other in all.iter().map(|bag| &bag.cert).filter(|certificate| Some(*certificate) != own) {
+    let own = chain.first().map(|bag| &bag.cert);
+    for other in archive.certs.iter().map(|bag| &bag.cert).filter(|certificate| Some(*certificate) != own) {
         opened.trusted += &pem("CERTIFICATE", other.as_der());
     }
     Ok(opened)
+}
+
+/// The first private key that has a certificate, and the certificate with its issuers.
+fn own_key(archive: &Pkcs12Archive) -> Option<(&PrivateKeyBag, Vec<&CertificateBag>)> {
+    archive.keys.iter().find_map(|key| {
+        let mut chain = vec![certificate_of(key, &archive.certs)?];
+        while let Some(issuer) = issuer_of(chain[chain.len() - 1], &archive.certs) {
+            if chain.contains(&issuer) {
+                break;
+            }
+            chain.push(issuer);
+        }
+        Some((key, chain))
+    })
+}
+
+/// Java's keytool and OpenSSL link a key to its certificate by an id, which other programs leave out. OpenSSL, and so librdkafka, compares
+/// the public keys.
+fn certificate_of<'a>(key: &PrivateKeyBag, all: &'a [CertificateBag]) -> Option<&'a CertificateBag> {
+    let id = key.local_key_id.as_ref().map(|id| id.0.as_slice());
+    let linked = all.iter().find(|bag| id.is_some() && bag.local_key_id.as_deref() == id);
+    linked.or_else(|| {
+        let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.key.as_der()));
+        let signing = rustls::crypto::ring::sign::any_supported_type(&der).ok()?;
+        all.iter().find(|bag| {
+            let certificate = CertificateDer::from(bag.cert.as_der().to_vec());
+            CertifiedKey::new(vec![certificate], signing.clone()).keys_match().is_ok()
+        })
+    })
+}
+
+/// The certificate of the authority that signed a certificate. Those that Java marks as trusted are no part of a chain.
+fn issuer_of<'a>(certificate: &CertificateBag, all: &'a [CertificateBag]) -> Option<&'a CertificateBag> {
+    all.iter().find(|bag| !bag.trusted && bag.cert.subject() == certificate.cert.issuer())
 }
 
 fn pem(label: &str, der: &[u8]) -> String {
@@ -179,16 +208,54 @@ fn keystore(bytes: &[u8], password: &Secret, path: &Path) -> Result<Identity, Er
                 .into(),
         ));
     }
-    let store =
-        KeyStore::from_pkcs12(bytes, password.expose(), Pkcs12ImportPolicy::Strict).map_err(|error| {
-            refuse(format!("not a PKCS#12 keystore, or ssl.keystore.password is wrong: {error}"))
-        })?;
-    let chain = store.entries().find_map(|(_, entry)| match entry {
-        KeyStoreEntry::PrivateKeyChain(chain) => Some(chain),
-        KeyStoreEntry::Certificate(_) | KeyStoreEntry::Secret(_) => None,
-    });
-    let chain = chain.ok_or_else(|| refuse("there is no private key with its certificate in it".into()))?;
-    let certificates =
-        chain.certs().iter().map(|cert| CertificateDer::from(cert.as_der().to_vec())).collect();
-    Ok((certificates, PrivatePkcs8KeyDer::from(chain.key().as_der().to_vec()).into()))
+    let archive = Pkcs12Archive::from_pkcs12(bytes, password.expose()).map_err(|error| {
+        refuse(format!("not a PKCS#12 keystore, or ssl.keystore.password is wrong: {error}"))
+    })?;
+    let (key, chain) = own_key(&archive)
+        .ok_or_else(|| refuse("there is no private key with its certificate in it".into()))?;
+    let certificates = chain.iter().map(|bag| CertificateDer::from(bag.cert.as_der().to_vec())).collect();
+    Ok((certificates, PrivatePkcs8KeyDer::from(key.key.as_der().to_vec()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use p12_keystore::{Certificate, PrivateKey};
+    use rcgen::{CertificateParams, Issuer, KeyPair};
+
+    use super::*;
+
+    fn bag(der: &[u8]) -> CertificateBag {
+        let cert = Certificate::from_der(der).expect("a certificate");
+        CertificateBag { friendly_name: None, local_key_id: None, trusted: false, cert }
+    }
+
+    /// A keystore without ids had no private key with its certificate.
+    #[test]
+    fn a_key_without_an_id_belongs_to_the_certificate_with_its_public_key() {
+        let authority_key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
+        let authority = params.self_signed(&authority_key).expect("signed");
+        let issuer = Issuer::new(params, authority_key);
+        let key = KeyPair::generate().expect("a key");
+        let leaf = CertificateParams::new(vec!["client.test".to_owned()]).expect("a name");
+        let leaf = leaf.signed_by(&key, &issuer).expect("signed");
+
+        let key = PrivateKey::from_der(key.serialized_der()).expect("PKCS#8");
+        let key = PrivateKeyBag { friendly_name: None, local_key_id: None, key };
+        let certs = vec![bag(authority.der()), bag(leaf.der())];
+        let mut archive = Pkcs12Archive { keys: vec![key], certs, secrets: Vec::new() };
+        let chain = |archive: &Pkcs12Archive| {
+            let (_, chain) = own_key(archive)?;
+            Some(chain.iter().map(|bag| bag.cert.as_der().to_vec()).collect::<Vec<_>>())
+        };
+        let expected = vec![leaf.der().to_vec(), authority.der().to_vec()];
+        assert_eq!(chain(&archive), Some(expected.clone()));
+        archive.keys[0].local_key_id = Some("1".into());
+        assert_eq!(chain(&archive), Some(expected), "no certificate has the id");
+        archive.certs.pop();
+        assert_eq!(chain(&archive), None, "the authority's key is another one");
+        archive.certs[0].local_key_id = Some(b"1".to_vec());
+        assert_eq!(chain(&archive).map(|chain| chain.len()), Some(1), "an id decides");
+    }
 }
