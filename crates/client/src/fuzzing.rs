@@ -10,7 +10,7 @@ use crate::net::sasl::scram;
 use crate::security::token::parse_extensions;
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
-use crate::security::{keys, suites};
+use crate::security::{Secret, encrypted_pem, keys, suites};
 use crate::statistics::Snapshot;
 use crate::types::{GroupHabits, TopicPartition};
 
@@ -56,8 +56,12 @@ pub fn security_texts(text: &str, now_ms: i64) {
     let _ = suites::provider(text, text);
 }
 
-/// Certificates in PEM.
+/// Certificates in PEM, and a private key in OpenSSL's form of old.
 pub fn certificates(pem: &[u8]) {
+    let text = String::from_utf8_lossy(pem);
+    if encrypted_pem::has_key(&text) {
+        let _ = encrypted_pem::decrypt(&text, &Secret::new("password"));
+    }
     if let Ok(certificates) = keys::certificates("ssl.ca.pem", pem) {
         assert!(!certificates.is_empty());
     }

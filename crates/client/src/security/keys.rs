@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use x509_cert::der::Decode;
 
-use super::{Secret, TlsSettings};
+use super::{Secret, TlsSettings, encrypted_pem};
 use crate::error::Error;
 
 /// A certificate with its chain, and its private key.
@@ -103,18 +103,17 @@ pub(crate) fn private_key(
 ) -> Result<PrivateKeyDer<'static>, Error> {
     let refuse = |text: String| Error::Config(format!("{property}: {text}"));
     let text = String::from_utf8_lossy(pem);
-    if text.contains("Proc-Type: 4,ENCRYPTED") {
-        return Err(refuse(
-            "the key is encrypted in OpenSSL's old form; `openssl pkcs8 -topk8` makes a PKCS#8 key of it"
-                .into(),
-        ));
-    }
-    if !text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
+    let is_pkcs8 = text.contains("BEGIN ENCRYPTED PRIVATE KEY");
+    if !is_pkcs8 && !encrypted_pem::has_key(&text) {
         return PrivateKeyDer::from_pem_slice(pem)
             .map_err(|error| refuse(format!("no private key that can be read: {error}")));
     }
     let password = password
         .ok_or_else(|| refuse(format!("the key is encrypted, and {password_property} is not set")))?;
+    if !is_pkcs8 {
+        return encrypted_pem::decrypt(&text, password)
+            .map_err(|why| refuse(format!("the key cannot be decrypted with {password_property}: {why}")));
+    }
     let start = text.find("-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap_or_default();
     let (_, der) = pkcs8::SecretDocument::from_pem(&text[start..])
         .map_err(|error| refuse(format!("the encrypted key is damaged: {error}")))?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod assertion;
 pub(crate) mod aws_iam;
+pub(crate) mod encrypted_pem;
 pub(crate) mod gssapi;
 pub(crate) mod kerberos;
 pub(crate) mod keys;
@@ -92,7 +93,7 @@ pub struct TlsSettings {
     pub certificate_location: Option<PathBuf>,
     /// `ssl.certificate.pem`: the same as text.
     pub certificate_pem: Option<String>,
-    /// `ssl.key.location`: the client's private key, PEM: PKCS#8 (encrypted or not), PKCS#1 or SEC 1.
+    /// `ssl.key.location`: the client's private key, PEM: PKCS#8, PKCS#1 or SEC 1, encrypted or not.
     pub key_location: Option<PathBuf>,
     /// `ssl.key.pem`: the same as text.
     pub key_pem: Option<Secret>,

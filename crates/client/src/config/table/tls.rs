@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("Signature algorithms to offer, in OpenSSL's notation.")
         .refused(CHOSEN),
     Property::string("ssl.key.location", "")
-        .text("File of the client's private key (PEM): PKCS#8, encrypted or not, PKCS#1 or SEC 1. Read again when it has changed.")
+        .text("File of the client's private key (PEM): PKCS#8, PKCS#1 or SEC 1, encrypted or not. Read again when it has changed.")
         .effective(IN_FILES, optional_path!(security.tls.key_location)),
     Property::string("ssl.key.password", "")
         .secret()
