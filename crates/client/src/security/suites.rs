@@ -48,14 +48,34 @@ const CURVES: &[(Names, NamedGroup)] = &[
     (("P-384", "secp384r1"), NamedGroup::secp384r1),
 ];
 
+/// OpenSSL's other groups. A list may name them beside those of rustls.
+const OTHER_CURVES: &[&str] = &[
+    "P-521",
+    "secp521r1",
+    "P-224",
+    "secp224r1",
+    "secp256k1",
+    "X448",
+    "brainpoolP256r1",
+    "brainpoolP384r1",
+    "brainpoolP512r1",
+    "ffdhe2048",
+    "ffdhe3072",
+    "ffdhe4096",
+    "ffdhe6144",
+    "ffdhe8192",
+    "X25519MLKEM768",
+    "SecP256r1MLKEM768",
+];
+
 /// The cipher suites of a list, in its order.
 pub(crate) fn suites(text: &str) -> Result<Vec<CipherSuite>, String> {
-    parse(text, SUITES)
+    parse(text, SUITES, &[])
 }
 
 /// The groups of a list, in its order.
 pub(crate) fn curves(text: &str) -> Result<Vec<NamedGroup>, String> {
-    parse(text, CURVES)
+    parse(text, CURVES, OTHER_CURVES)
 }
 
 /// The default provider of rustls, restricted to the lists; an empty list has no effect.
@@ -88,22 +108,29 @@ fn narrow<T: Clone, N: PartialEq>(offered: &mut Vec<T>, named: &[N], name: impl 
     }
 }
 
-/// Parses names separated by colons, as in OpenSSL, or by commas, as in Java.
-fn parse<T: Copy>(text: &str, known: &[(Names, T)]) -> Result<Vec<T>, String> {
-    text.split([':', ','])
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .map(|name| {
-            let is = |(openssl, iana): &Names| {
-                name.eq_ignore_ascii_case(openssl) || name.eq_ignore_ascii_case(iana)
-            };
-            known.iter().find(|(names, _)| is(names)).map(|(_, value)| *value).ok_or_else(|| {
-                let mut names: Vec<&str> = known.iter().map(|((openssl, _), _)| *openssl).collect();
-                names.dedup();
-                format!("`{name}` is not among {}", names.join(", "))
-            })
-        })
-        .collect()
+/// Parses names separated by colons, as in OpenSSL, or by commas, as in Java. Those among `others` are left out, unless they are all.
+fn parse<T: Copy>(text: &str, known: &[(Names, T)], others: &[&str]) -> Result<Vec<T>, String> {
+    let mut found = Vec::new();
+    let mut left_out = None;
+    for name in text.split([':', ',']).map(str::trim).filter(|name| !name.is_empty()) {
+        let is =
+            |(openssl, iana): &Names| name.eq_ignore_ascii_case(openssl) || name.eq_ignore_ascii_case(iana);
+        match known.iter().find(|(names, _)| is(names)) {
+            Some((_, value)) => found.push(*value),
+            None if others.iter().any(|other| name.eq_ignore_ascii_case(other)) => left_out = Some(name),
+            None => return Err(not_among(name, known)),
+        }
+    }
+    match left_out {
+        Some(name) if found.is_empty() => Err(not_among(name, known)),
+        _ => Ok(found),
+    }
+}
+
+fn not_among<T>(name: &str, known: &[(Names, T)]) -> String {
+    let mut names: Vec<&str> = known.iter().map(|((openssl, _), _)| *openssl).collect();
+    names.dedup();
+    format!("`{name}` is not among {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -142,5 +169,8 @@ mod tests {
         let error = suites("HIGH:!aNULL").expect_err("no name of a suite");
         assert!(error.starts_with("`HIGH` is not among TLS_AES_256_GCM_SHA384, "), "{error}");
         assert!(curves("P-521").expect_err("rustls has none").ends_with("X25519, P-256, P-384"));
+        assert!(curves("P-256:P-999").expect_err("OpenSSL has none").starts_with("`P-999` is not among"));
+        let groups = curves("X448:secp521r1:P-384:ffdhe2048:X25519").expect("two of rustls");
+        assert_eq!(groups, [NamedGroup::secp384r1, NamedGroup::X25519]);
     }
 }

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::string("ssl.curves.list", "")
-        .text("The only groups to exchange keys in: X25519, P-256 and P-384, in the order of preference. Unset, all of them.")
+        .text("The only groups to exchange keys in: X25519, P-256 and P-384, in the order of preference. OpenSSL's other groups may be named beside them, and are left out. Unset, all of them.")
         .effective(
             SUITES,
             Access {
