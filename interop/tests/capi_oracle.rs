@@ -11,8 +11,14 @@ use ottla_interop::{Debian, Failure, Librdkafka, Peer, compile, require, run, wo
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Properties whose values the original does not check when they are set.
-const CHECKED_AT_ONCE: &[&str] =
-    &["broker.version.fallback", "sasl.mechanism", "sasl.mechanisms", "ssl.cipher.suites", "ssl.curves.list"];
+const CHECKED_AT_ONCE: &[&str] = &[
+    "broker.version.fallback",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "ssl.cipher.suites",
+    "ssl.curves.list",
+    "ssl.sigalgs.list",
+];
 
 /// Properties whose refusals have texts of our own: other code is behind them.
 const OWN_TEXTS: &[&str] =

@@ -10,7 +10,7 @@ use crate::net::sasl::scram;
 use crate::security::token::parse_extensions;
 use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
-use crate::security::{Secret, encrypted_pem, keys, suites};
+use crate::security::{Secret, encrypted_pem, keys, signatures, suites};
 use crate::statistics::Snapshot;
 use crate::types::{GroupHabits, TopicPartition};
 
@@ -42,7 +42,7 @@ pub fn token_response(body: &[u8], now_ms: i64) -> Option<i64> {
 }
 
 /// The properties `sasl.oauthbearer.config`, `sasl.oauthbearer.extensions`, `sasl.oauthbearer.token.endpoint.url`,
-/// `ssl.cipher.suites` and `ssl.curves.list`, which are read when a client starts.
+/// `ssl.cipher.suites`, `ssl.curves.list` and `ssl.sigalgs.list`, which are read when a client starts.
 pub fn security_texts(text: &str, now_ms: i64) {
     if let Ok(claims) = UnsecuredClaims::parse(text) {
         let token = claims.token(now_ms);
@@ -54,6 +54,7 @@ pub fn security_texts(text: &str, now_ms: i64) {
         assert!(endpoint.path.starts_with('/'), "{:?} is no path", endpoint.path);
     }
     let _ = suites::provider(text, text);
+    let _ = signatures::schemes(text);
 }
 
 /// Certificates in PEM, and a private key in OpenSSL's form of old.

@@ -224,6 +224,32 @@ async fn only_the_named_suites_and_curves_are_offered() {
     assert!(error.contains("P-999") && error.contains("X25519, P-256, P-384"), "{error}");
 }
 
+/// A list of signature algorithms was refused.
+#[tokio::test]
+async fn only_the_named_signature_algorithms_are_offered() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let mut config = config("broker.test", &authority);
+    for (list, takes) in [
+        ("ECDSA+SHA256", true),
+        ("RSA+SHA1:ecdsa_secp256r1_sha256", true),
+        ("RSA-PSS+SHA256:RSA+SHA256", false),
+        ("", true),
+    ] {
+        config.set("ssl.sigalgs.list", list).expect("known names");
+        for verifies in [true, false] {
+            config.security.tls.verify_certificates = verifies;
+            let result = first_call(config.clone(), front(far_end.clone())).await;
+            if takes {
+                result.expect("the certificate's algorithm is in the list");
+            } else {
+                assert_tls(result, "");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn checks_that_are_switched_off_are_off() {
     let (_broker, address) = broker();

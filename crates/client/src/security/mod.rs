@@ -9,6 +9,7 @@ pub(crate) mod keys;
 pub(crate) mod openssl;
 pub(crate) mod roots;
 pub(crate) mod secret;
+pub(crate) mod signatures;
 pub(crate) mod suites;
 pub(crate) mod tls;
 pub(crate) mod token;
@@ -113,6 +114,9 @@ pub struct TlsSettings {
     pub cipher_suites: String,
     /// `ssl.curves.list`: the groups to offer for the key exchange.
     pub curves: String,
+    /// `ssl.sigalgs.list`: the algorithms of brokers' signatures to offer and accept, by the names of OpenSSL or of TLS 1.3. If empty,
+    /// all of rustls.
+    pub signature_algorithms: String,
     /// `ssl.certificate.verify_cb`: accepts or refuses brokers' certificates, if `verify_certificates` is on.
     pub certificate_verifier: Option<CertificateVerifier>,
 }
@@ -134,6 +138,7 @@ impl Default for TlsSettings {
             verify_certificates: true,
             cipher_suites: String::new(),
             curves: String::new(),
+            signature_algorithms: String::new(),
             certificate_verifier: None,
         }
     }

@@ -5,7 +5,7 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite};
 
 /// OpenSSL's name, and IANA's name, which Java uses.
-type Names = (&'static str, &'static str);
+pub(super) type Names = (&'static str, &'static str);
 
 const SUITES: &[(Names, CipherSuite)] = &[
     (("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"), CipherSuite::TLS13_AES_256_GCM_SHA384),
@@ -109,7 +109,7 @@ fn narrow<T: Clone, N: PartialEq>(offered: &mut Vec<T>, named: &[N], name: impl 
 }
 
 /// Parses names separated by colons, as in OpenSSL, or by commas, as in Java. Those among `others` are left out, unless they are all.
-fn parse<T: Copy>(text: &str, known: &[(Names, T)], others: &[&str]) -> Result<Vec<T>, String> {
+pub(super) fn parse<T: Copy>(text: &str, known: &[(Names, T)], others: &[&str]) -> Result<Vec<T>, String> {
     let mut found = Vec::new();
     let mut left_out = None;
     for name in text.split([':', ',']).map(str::trim).filter(|name| !name.is_empty()) {

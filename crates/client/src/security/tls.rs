@@ -18,7 +18,7 @@ use super::keys::{identity, read};
 use super::roots::{is_probe, roots};
 use super::trusted_leaf::{TrustedLeaf, is_authority_used_as_server};
 use super::verifier::Rejection;
-use super::{Security, TlsSettings, suites};
+use super::{Security, TlsSettings, signatures, suites};
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -129,6 +129,7 @@ pub(crate) fn client_config(
     } else {
         Arc::new(AnyCertificate(provider.clone()))
     };
+    let verifier = signatures::restricted(&settings.signature_algorithms, verifier).map_err(Error::Config)?;
     let builder = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Config(format!("TLS: {error}")))?

@@ -3,16 +3,14 @@
 use crate::config::property::{
     Access, Property, choice, flag, optional_path, optional_string, secret, string,
 };
-use crate::security::{SecurityProtocol, suites};
-
-const CHOSEN: &str =
-    "this client accepts the signatures that rustls considers safe, and has no weaker setting";
+use crate::security::{SecurityProtocol, signatures, suites};
 
 const REFUSALS: &str = "every_refusal_says_what_is_wrong";
 const OWN_CERTIFICATE: &str = "a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore";
 const IN_FILES: &str = "a_client_certificate_comes_from_files";
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const SUITES: &str = "only_the_named_suites_and_curves_are_offered";
+const SIGNATURES: &str = "only_the_named_signature_algorithms_are_offered";
 const OF_OPENSSL: &str = "what_only_openssl_has_is_refused_when_a_client_with_tls_is_created";
 const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 
@@ -51,8 +49,18 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::string("ssl.sigalgs.list", "")
-        .text("Signature algorithms to offer, in OpenSSL's notation.")
-        .refused(CHOSEN),
+        .text("The only algorithms of brokers' signatures to offer and accept, by OpenSSL's names (`ECDSA+SHA256`) or those of TLS 1.3, in the order of preference. Algorithms that rustls does not have, such as those with SHA-1, may be named beside others, and are left out. Unset, all that rustls holds safe.")
+        .effective(
+            SIGNATURES,
+            Access {
+                set: |config, value| {
+                    signatures::schemes(value.text())?;
+                    value.text().clone_into(&mut config.security.tls.signature_algorithms);
+                    Ok(())
+                },
+                get: |config| config.security.tls.signature_algorithms.clone(),
+            },
+        ),
     Property::string("ssl.key.location", "")
         .text("File of the client's private key (PEM): PKCS#8, PKCS#1 or SEC 1, encrypted or not. Read again when it has changed.")
         .effective(IN_FILES, optional_path!(security.tls.key_location)),
