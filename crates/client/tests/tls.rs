@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Listener, Pem, TlsSettings};
 use ottla_client::{
     CertificateProblem, CertificateVerifier, Client, Config, Connecting, Connector, Error, Io, Record,
     Secret, SecurityProtocol,
@@ -263,6 +263,47 @@ async fn checks_that_are_switched_off_are_off() {
     let mut anyone = config("broker.test", &stranger);
     anyone.security.tls.verify_certificates = false;
     first_call(anyone, front(far_end)).await.expect("anyone will do");
+}
+
+/// `openssl x509 -req` makes certificates of X.509 version 1, without a list of names, unless it gets extensions. OpenSSL's clients take
+/// them; ours could reach no such broker, whatever checks were off.
+#[tokio::test]
+async fn a_broker_with_a_certificate_of_version_1_is_reached_without_a_check_of_its_name() {
+    let (certificate, key) =
+        (include_str!("data/version_1_certificate.pem"), include_str!("data/version_1_key.pem"));
+    let tls = TlsSettings::new(Pem::Text(certificate.into()), Pem::Text(key.into()));
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let broker = Broker::builder()
+        .memory()
+        .listener(Listener::new("PLAIN", any_port))
+        .listener(Listener::new("SECURE", any_port).tls(tls))
+        .spawn()
+        .expect("a broker in memory");
+    let stranger = Authority::new("stranger");
+    let connects = async |name: &str, value: &str, trusted: &str| {
+        let mut config = Config::new(broker.bootstrap_servers_of("SECURE").expect("the listener"));
+        config.security.protocol = SecurityProtocol::Ssl;
+        config.security.tls.ca_pem = Some(trusted.to_owned());
+        config.set(name, value).expect("a property");
+        let client = Client::new(config).expect("a client");
+        client.admin().describe_cluster().await.map(|cluster| cluster.brokers.len())
+    };
+    let authority = include_str!("data/version_1_authority.pem");
+    let (identification, verification) =
+        ("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification");
+    assert_eq!(connects(identification, "none", authority).await.expect("its authority is trusted"), 1);
+    assert_eq!(connects(verification, "false", &stranger.pem).await.expect("nothing is verified"), 1);
+    assert_tls(connects(identification, "none", &stranger.pem).await, "not trusted");
+    assert_tls(connects(identification, "https", authority).await, "not of X.509 version 3");
+}
+
+/// A client with such a certificate of its own was not created.
+#[test]
+fn our_own_certificate_may_be_of_version_1() {
+    let mut config = config("broker.test", &Authority::new("authority"));
+    config.security.tls.certificate_pem = Some(include_str!("data/version_1_certificate.pem").into());
+    config.security.tls.key_pem = Some(include_str!("data/version_1_key.pem").into());
+    Client::new(config).map(|_| ()).expect("its key is the right one");
 }
 
 #[tokio::test]

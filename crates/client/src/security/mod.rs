@@ -17,6 +17,7 @@ pub(crate) mod token_endpoint;
 pub(crate) mod trusted_leaf;
 pub(crate) mod unsecured_jwt;
 mod verifier;
+mod version_1;
 
 use std::path::PathBuf;
 

@@ -9,6 +9,7 @@ use rustls::client::{Resumption, ServerCertVerifierBuilder, VerifierBuilderError
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, SignatureScheme,
@@ -18,6 +19,7 @@ use super::keys::{identity, read};
 use super::roots::{is_probe, roots};
 use super::trusted_leaf::{TrustedLeaf, is_authority_used_as_server};
 use super::verifier::Rejection;
+use super::version_1::{Version1, check_own_key, is_other_version};
 use super::{Security, TlsSettings, signatures, suites};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -118,17 +120,7 @@ pub(crate) fn client_config(
 ) -> Result<ClientConfig, Error> {
     let provider =
         Arc::new(suites::provider(&settings.cipher_suites, &settings.curves).map_err(Error::Config)?);
-    let verifier: Arc<dyn ServerCertVerifier> = if settings.verify_certificates {
-        let strict: Arc<dyn ServerCertVerifier> = Arc::new(strict_verifier(settings, provider.clone())?);
-        let verifier: Arc<dyn ServerCertVerifier> =
-            if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) };
-        match &settings.certificate_verifier {
-            Some(last) => last.over(verifier),
-            None => verifier,
-        }
-    } else {
-        Arc::new(AnyCertificate(provider.clone()))
-    };
+    let verifier = verifier(settings, &provider)?;
     let verifier = signatures::restricted(&settings.signature_algorithms, verifier).map_err(Error::Config)?;
     let builder = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_safe_default_protocol_versions()
@@ -137,15 +129,44 @@ pub(crate) fn client_config(
         .with_custom_certificate_verifier(watch(verifier));
     let mut config = match identity(settings)? {
         None => builder.with_no_client_auth(),
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
-            Error::Config(format!("the client's certificate and private key cannot be used: {error}"))
-        })?,
+        Some((chain, key)) => {
+            let key = builder.crypto_provider().key_provider.load_private_key(key);
+            let own = key.map(|key| CertifiedKey::new(chain, key));
+            let own = own.and_then(|own| check_own_key(&own).map(|()| own)).map_err(|error| {
+                Error::Config(format!("the client's certificate and private key cannot be used: {error}"))
+            })?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
+        }
     };
     if settings.certificate_verifier.is_some() {
         // A resumed session presents no certificates, and the application is to be asked for each connection, as in librdkafka.
         config.resumption = Resumption::disabled();
     }
     Ok(config)
+}
+
+/// The verification of brokers' certificates.
+fn verifier(
+    settings: &TlsSettings,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let algorithms = provider.signature_verification_algorithms;
+    if !settings.verify_certificates {
+        let any = Arc::new(AnyCertificate(provider.clone()));
+        return Ok(Arc::new(Version1 { verifier: any, authorities: None, algorithms }));
+    }
+    let strict = strict_verifier(settings, provider.clone())?;
+    // Only webpki looks at names and at lists of revoked certificates.
+    let needs_webpki = settings.endpoint_identification || settings.crl_location.is_some();
+    let authorities = (!needs_webpki).then(|| strict.configured.clone());
+    let strict: Arc<dyn ServerCertVerifier> = Arc::new(strict);
+    let verifier: Arc<dyn ServerCertVerifier> =
+        if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) };
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::new(Version1 { verifier, authorities, algorithms });
+    Ok(match &settings.certificate_verifier {
+        Some(last) => last.over(verifier),
+        None => verifier,
+    })
 }
 
 fn strict_verifier(settings: &TlsSettings, provider: Arc<CryptoProvider>) -> Result<TrustedLeaf, Error> {
@@ -307,6 +328,10 @@ fn explain_certificate(problem: &CertificateError) -> String {
         problem if is_authority_used_as_server(problem) => "the broker's certificate is an authority's \
              (CA:TRUE), and not the one in ssl.ca.location: give the broker a certificate of its own, or set \
              ssl.ca.location to exactly this certificate"
+            .into(),
+        problem if is_other_version(problem) => "the broker's certificate is not of X.509 version 3, so it has \
+             no list of names: issue one with extensions, or set ssl.endpoint.identification.algorithm=none to \
+             accept one of version 1 that an authority in ssl.ca.location has signed itself"
             .into(),
         other => format!("the broker's certificate is refused: {other}"),
     }
