@@ -75,14 +75,16 @@ impl Key {
             return None;
         }
         let material = match field("kty")? {
-            "RSA" => KeyMaterial::Rsa { n: bytes("n")?, e: bytes("e")? },
+            "RSA" => KeyMaterial::Rsa { n: without_zeros(bytes("n")?), e: without_zeros(bytes("e")?) },
             "EC" => {
                 let is_384 = match field("crv")? {
                     "P-256" => false,
                     "P-384" => true,
                     _ => return None,
                 };
-                let point = [vec![4], bytes("x")?, bytes("y")?].concat();
+                let length = if is_384 { 48 } else { 32 };
+                let (x, y) = (coordinate(bytes("x")?, length)?, coordinate(bytes("y")?, length)?);
+                let point = [vec![4], x, y].concat();
                 KeyMaterial::Ec { point, is_384 }
             }
             _ => return None,
@@ -90,6 +92,21 @@ impl Key {
         let text = |name: &str| field(name).map(str::to_owned);
         Some(Self { id: text("kid"), algorithm: text("alg"), material })
     }
+}
+
+/// A number without zero bytes before it, as ring reads it. RFC 7518 asks for that (6.3.1.1), and warns of libraries that add one.
+fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.drain(..zeros);
+    bytes
+}
+
+/// A coordinate with the length of its curve, whatever number of zero bytes is before it; `None` if it is too long.
+fn coordinate(bytes: Vec<u8>, length: usize) -> Option<Vec<u8>> {
+    let number = without_zeros(bytes);
+    let mut padded = vec![0; length.checked_sub(number.len())?];
+    padded.extend(number);
+    Some(padded)
 }
 
 /// The keys in the text of a JWKS.
@@ -100,4 +117,44 @@ pub(super) fn keys_of(text: &[u8]) -> Result<Vec<Key>, String> {
         return Err("no RSA or EC key for signatures".to_owned());
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+    use serde_json::json;
+
+    use super::*;
+
+    fn header(alg: &str) -> TokenHeader {
+        TokenHeader { alg: alg.to_owned(), kid: None, crit: None }
+    }
+
+    /// Java's numbers have a zero byte before a first bit of 1, and some libraries leave zero bytes out. No token with such a key was
+    /// accepted.
+    #[test]
+    fn a_number_of_a_key_may_have_zero_bytes_too_many_or_too_few() {
+        let random = SystemRandom::new();
+        let generate = || {
+            let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()
+        };
+        // One of 256 points has a zero byte at its beginning.
+        let pair = (0..100_000).filter_map(|_| generate()).find(|pair| pair.public_key().as_ref()[1] == 0);
+        let pair = pair.expect("a point with a zero byte");
+        let signature = pair.sign(&random, b"token").expect("signed");
+        let point = pair.public_key().as_ref();
+        let x = without_zeros(point[1..33].to_vec());
+        for zeros in [0, 32 - x.len(), 33 - x.len()] {
+            let x = URL_SAFE_NO_PAD.encode([vec![0; zeros], x.clone()].concat());
+            let y = URL_SAFE_NO_PAD.encode(&point[33..65]);
+            let jwks = json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y }] }).to_string();
+            let keys = keys_of(jwks.as_bytes()).expect("a key");
+            assert!(keys[0].verifies(&header("ES256"), b"token", signature.as_ref()), "{zeros} zero bytes");
+            assert!(!keys[0].verifies(&header("ES256"), b"other", signature.as_ref()));
+        }
+        assert_eq!(without_zeros(vec![0, 0, 1, 0]), [1, 0]);
+        assert_eq!(coordinate(vec![1; 33], 32), None);
+    }
 }
