@@ -34,6 +34,7 @@ enum KeyMaterial {
         point: Vec<u8>,
         is_384: bool,
     },
+    Ed25519(Vec<u8>),
 }
 
 impl Key {
@@ -49,6 +50,9 @@ impl Key {
                     "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
                     "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
                     "RS512" => &signature::RSA_PKCS1_2048_8192_SHA512,
+                    "PS256" => &signature::RSA_PSS_2048_8192_SHA256,
+                    "PS384" => &signature::RSA_PSS_2048_8192_SHA384,
+                    "PS512" => &signature::RSA_PSS_2048_8192_SHA512,
                     _ => return false,
                 };
                 RsaPublicKeyComponents { n, e }.verify(parameters, signed, signature).is_ok()
@@ -63,7 +67,10 @@ impl Key {
                     .verify(signed, signature)
                     .is_ok()
             }
-            (KeyMaterial::Ec { .. }, _) => false,
+            (KeyMaterial::Ed25519(key), "EdDSA") => {
+                UnparsedPublicKey::new(&signature::ED25519, key).verify(signed, signature).is_ok()
+            }
+            (KeyMaterial::Ec { .. } | KeyMaterial::Ed25519(_), _) => false,
         }
     }
 
@@ -87,6 +94,7 @@ impl Key {
                 let point = [vec![4], x, y].concat();
                 KeyMaterial::Ec { point, is_384 }
             }
+            "OKP" if field("crv") == Some("Ed25519") => KeyMaterial::Ed25519(bytes("x")?),
             _ => return None,
         };
         let text = |name: &str| field(name).map(str::to_owned);
@@ -114,7 +122,7 @@ pub(super) fn keys_of(text: &[u8]) -> Result<Vec<Key>, String> {
     let json: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let keys: Vec<Key> = json["keys"].as_array().into_iter().flatten().filter_map(Key::of).collect();
     if keys.is_empty() {
-        return Err("no RSA or EC key for signatures".to_owned());
+        return Err("no key of RSA, P-256, P-384 or Ed25519 for signatures".to_owned());
     }
     Ok(keys)
 }
@@ -122,7 +130,12 @@ pub(super) fn keys_of(text: &[u8]) -> Result<Vec<Key>, String> {
 #[cfg(test)]
 mod tests {
     use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+    use ring::signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PSS_SHA256,
+        RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+    };
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::pki_types::pem::PemObject;
     use serde_json::json;
 
     use super::*;
@@ -156,5 +169,45 @@ mod tests {
         }
         assert_eq!(without_zeros(vec![0, 0, 1, 0]), [1, 0]);
         assert_eq!(coordinate(vec![1; 33], 32), None);
+    }
+
+    /// Kafka's library knows these algorithms. No client of such an issuer could log in.
+    #[test]
+    fn tokens_may_be_signed_with_rsassa_pss_and_ed25519() {
+        let random = SystemRandom::new();
+        let encoded = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let pem = include_bytes!("../../../../client/tests/data/rsa_key_of_tests.pem");
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem).expect("a key");
+        let rsa = RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).expect("RSA");
+        let public = RsaPublicKeyComponents::<Vec<u8>>::from(rsa.public());
+        let document = Ed25519KeyPair::generate_pkcs8(&random).expect("a key");
+        let edwards = Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("a pair");
+        let jwks = json!({ "keys": [
+            {
+                "kty": "RSA",
+                "n": encoded(&public.n),
+                "e": encoded(&public.e),
+            },
+            { "kty": "OKP", "crv": "Ed25519", "x": encoded(edwards.public_key().as_ref()) },
+            { "kty": "OKP", "crv": "X25519", "x": encoded(&[7; 32]) },
+        ] });
+        let keys = keys_of(jwks.to_string().as_bytes()).expect("keys");
+        assert_eq!(keys.len(), 2, "X25519 signs nothing");
+        let signed_with = |padding: &'static dyn RsaEncoding| {
+            let mut signature = vec![0; rsa.public().modulus_len()];
+            rsa.sign(padding, &random, b"token", &mut signature).expect("signed");
+            signature
+        };
+        let (short, long) = (signed_with(&RSA_PSS_SHA256), signed_with(&RSA_PSS_SHA512));
+        let by_edwards = edwards.sign(b"token").as_ref().to_vec();
+        for (key, alg, signature) in
+            [(&keys[0], "PS256", &short), (&keys[0], "PS512", &long), (&keys[1], "EdDSA", &by_edwards)]
+        {
+            assert!(key.verifies(&header(alg), b"token", signature), "{alg}");
+            assert!(!key.verifies(&header(alg), b"other", signature), "{alg}");
+            for other in ["RS256", "PS384", "ES256", "HS256", "none"] {
+                assert!(!key.verifies(&header(other), b"token", signature), "{alg} as {other}");
+            }
+        }
     }
 }
