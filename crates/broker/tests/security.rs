@@ -191,6 +191,31 @@ async fn client_certificates_are_required_where_the_listener_says_so() {
     }
 }
 
+/// Apache Kafka accepts such certificates, which `openssl x509 -req` makes without extensions. The handshake failed.
+#[tokio::test]
+async fn a_client_certificate_of_version_1_needs_the_signature_of_a_trusted_authority() {
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let signed_by = include_str!("../../client/tests/data/version_1_authority.pem");
+    for (trusted, is_trusted) in [(signed_by, true), (&*stranger.pem, false)] {
+        let trusted = Pem::Text(trusted.into());
+        let mut settings =
+            tls(&authority.sign(&["127.0.0.1"])).client_certificates(ClientAuth::Required, trusted);
+        settings.principal_rules = PrincipalRules::parse("RULE:^CN=(broker.test)$/$1/").expect("a rule");
+        let broker = broker(Listener::new("SECURE", any_port()).tls(settings));
+        let mut config = config(&broker, Some(&authority), None);
+        let tls = &mut config.security.tls;
+        tls.certificate_pem =
+            Some(include_str!("../../client/tests/data/version_1_certificate.pem").to_owned());
+        tls.key_pem = Some(Secret::new(include_str!("../../client/tests/data/version_1_key.pem")));
+        if is_trusted {
+            gets_in(config).await;
+        } else {
+            config.set("request.timeout.ms", "2000").expect("a property");
+            refusal(config).await;
+        }
+    }
+}
+
 /// A login was refused if no rule matched the subject of the client's certificate, which names no user there.
 #[tokio::test]
 async fn rules_for_certificates_refuse_no_client_that_logs_in() {

@@ -11,6 +11,7 @@
 //! - `acl`: ACLs, and filters for them.
 //! - `acl_index`: all ACLs by resource and principal.
 //! - `audit`: the log of denied operations.
+//! - `version_1`: client certificates that rustls does not read.
 
 pub(crate) mod acl;
 pub(crate) mod acl_index;
@@ -23,6 +24,7 @@ pub(crate) mod scram_credentials;
 pub(crate) mod secure_dir;
 mod subject;
 pub(crate) mod tls;
+mod version_1;
 
 pub(crate) use authorizer::{Authorizer, Client};
 pub(crate) use principal::Principal;

@@ -17,6 +17,7 @@ use x509_cert::{Certificate, Version};
 
 use super::Principal;
 use super::subject::subject_text;
+use super::version_1::ClientVerifier;
 use crate::config::Password;
 use crate::config::{ClientAuth, Pem, TlsSettings};
 
@@ -115,17 +116,19 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
         ClientAuth::Requested | ClientAuth::Required => {
             let trusted = settings.trusted.as_ref();
             let trusted = trusted.ok_or("ssl.client.auth needs the authorities of ssl.truststore")?;
+            let authorities = certificates("ssl.truststore", trusted)?;
             let mut roots = RootCertStore::empty();
-            for certificate in certificates("ssl.truststore", trusted)? {
-                roots.add(certificate).map_err(|error| format!("ssl.truststore: {error}"))?;
+            for certificate in &authorities {
+                roots.add(certificate.clone()).map_err(|error| format!("ssl.truststore: {error}"))?;
             }
+            let algorithms = provider.signature_verification_algorithms;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match settings.client_auth {
                 ClientAuth::Requested => verifier.allow_unauthenticated(),
                 ClientAuth::None | ClientAuth::Required => verifier,
             };
             let verifier = verifier.build().map_err(|error| format!("ssl.truststore: {error}"))?;
-            builder.with_client_cert_verifier(verifier)
+            builder.with_client_cert_verifier(Arc::new(ClientVerifier { verifier, authorities, algorithms }))
         }
     };
     let chain = certificates("ssl.keystore", &settings.certificates)?;
