@@ -295,6 +295,26 @@ async fn a_session_is_renewed_by_the_same_user_or_ends() {
     }
 }
 
+/// A client without a valid password kept its connection by asking for the versions again and again.
+#[tokio::test]
+async fn nothing_but_a_renewal_is_answered_after_the_end_of_a_session() {
+    let session = Duration::from_secs(1);
+    let broker = broker(Listener::new("SECURE", any_port()).sasl(sasl().session_max(session)));
+    let ended = async || {
+        let mut raw = Raw::connect(address(&broker, "SECURE"));
+        assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 1_000));
+        tokio::time::sleep(session).await;
+        raw
+    };
+    let versions =
+        ApiVersionsRequest { client_software_name: "a".into(), client_software_version: "1".into() };
+    assert!(ended().await.ask(3, &versions).is_none());
+    let token = SaslAuthenticateRequest { auth_bytes: "\0alice\0canary-password".into() };
+    assert!(ended().await.ask(2, &token).is_none(), "no handshake");
+    let mut raw = ended().await;
+    assert_eq!(log_in(&mut raw, "\0alice\0canary-password"), (ErrorCode::None, 1_000), "renewed");
+}
+
 /// A client without SASL at a listener with it learns that the broker has closed the connection. Without TLS's goodbye it would have to
 /// suspect the network.
 #[tokio::test]

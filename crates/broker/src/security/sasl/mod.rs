@@ -173,14 +173,20 @@ impl SaslConnection {
 
     /// Returns the reason to close the connection instead of starting this request, if there is one.
     pub(crate) fn refusal(&self, api: ApiKey, is_authenticated: bool) -> Option<String> {
-        if matches!(api, ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate) {
-            return None;
-        }
         if !is_authenticated {
-            return Some(format!("{api} before authentication"));
+            let is_login =
+                matches!(api, ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate);
+            return (!is_login).then(|| format!("{api} before authentication"));
         }
-        let end = self.state().session_end?;
-        (Instant::now() >= end).then(|| format!("{api} after the end of the session"))
+        let state = self.state();
+        let end = state.session_end?;
+        // As in Kafka, only a renewal is answered after the end.
+        let renews = match api {
+            ApiKey::SaslHandshake => true,
+            ApiKey::SaslAuthenticate => !matches!(state.stage, Stage::Handshake),
+            _ => false,
+        };
+        (!renews && Instant::now() >= end).then(|| format!("{api} after the end of the session"))
     }
 
     /// Returns `true` if the next bytes are a token without a header.
