@@ -31,7 +31,7 @@ mod topic_config;
 
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
 pub use dead_letter_queues::DeadLetterConfig;
-pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings};
+pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings, TlsVersion};
 pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
 pub use principal_rules::PrincipalRules;

@@ -89,7 +89,7 @@ pub use config::{
     BrokerConfig, ClientAuth, ConsumerGroupConfig, DeadLetterConfig, Durability, KeyEndpointSettings,
     KeySource, Kind, Listener, MigrationPolicy, Mode, OauthSettings, Password, Pem, PrincipalRules,
     ReplicaSelector, SaslMechanism, SaslSettings, Scope, Setting, ShareCoordinatorConfig, ShareGroupConfig,
-    SharePartitionConfig, TlsSettings, TopicConfig, broker_effect, find_setting, settings,
+    SharePartitionConfig, TlsSettings, TlsVersion, TopicConfig, broker_effect, find_setting, settings,
 };
 pub use connection::{Transport, serve};
 pub use data_dir::FormatError;

@@ -106,7 +106,17 @@ pub enum ClientAuth {
     Required,
 }
 
-/// The TLS of a listener: TLS 1.2 and 1.3.
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    V1_2,
+    /// TLS 1.3.
+    V1_3,
+}
+
+/// The TLS of a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TlsSettings {
@@ -122,6 +132,8 @@ pub struct TlsSettings {
     pub client_auth: ClientAuth,
     /// The identity of a client certificate: `ssl.principal.mapping.rules`.
     pub principal_rules: PrincipalRules,
+    /// The versions that clients may use: `ssl.enabled.protocols`. TLS 1.2 and 1.3 by default.
+    pub versions: Vec<TlsVersion>,
 }
 
 impl TlsSettings {
@@ -134,6 +146,7 @@ impl TlsSettings {
             trusted: None,
             client_auth: ClientAuth::None,
             principal_rules: PrincipalRules::default(),
+            versions: vec![TlsVersion::V1_2, TlsVersion::V1_3],
         }
     }
 

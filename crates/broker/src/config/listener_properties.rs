@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::jaas;
-use super::listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings};
+use super::listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings, TlsVersion};
 use super::{KeyEndpointSettings, KeySource, OauthSettings, Password, PrincipalRules};
 use super::{Scope, find_setting};
 
@@ -15,7 +15,7 @@ use super::{Scope, find_setting};
 const LISTENER_PREFIX: &str = "listener.name.";
 
 /// The properties that [`SecurityProperties::listeners`] reads, with and without the prefix of a listener.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "advertised.listeners",
     "connection.failed.authentication.delay.ms",
     "connections.max.reauth.ms",
@@ -34,6 +34,7 @@ const NAMES: [&str; 27] = [
     "sasl.oauthbearer.sub.claim.name",
     "sasl.server.max.receive.size",
     "ssl.client.auth",
+    "ssl.enabled.protocols",
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
@@ -222,6 +223,9 @@ impl<'a> ListenerProperties<'a> {
             Some("required") => ClientAuth::Required,
             Some(other) => return Err(format!("{name}=`{other}`: use none, requested or required")),
         };
+        if let Some(names) = self.get("ssl.enabled.protocols") {
+            tls.versions = tls_versions(names).map_err(|error| format!("ssl.enabled.protocols: {error}"))?;
+        }
         if let Some(rules) = self.get("ssl.principal.mapping.rules") {
             tls.principal_rules = PrincipalRules::parse(rules)
                 .map_err(|error| format!("ssl.principal.mapping.rules: {error}"))?;
@@ -326,6 +330,20 @@ impl<'a> ListenerProperties<'a> {
         }
         Ok(endpoint)
     }
+}
+
+/// The versions of TLS in a list of Java's names. rustls has none of the older ones, which are left out.
+fn tls_versions(names: &str) -> Result<Vec<TlsVersion>, String> {
+    let mut versions = Vec::new();
+    for name in list(Some(names)) {
+        match name {
+            "TLSv1.2" => versions.push(TlsVersion::V1_2),
+            "TLSv1.3" => versions.push(TlsVersion::V1_3),
+            "SSLv2Hello" | "SSLv3" | "TLSv1" | "TLSv1.1" => {}
+            other => return Err(format!("`{other}` is no version of TLS: use TLSv1.2 or TLSv1.3")),
+        }
+    }
+    if versions.is_empty() { Err(format!("`{names}` has neither TLSv1.2 nor TLSv1.3")) } else { Ok(versions) }
 }
 
 fn number(name: &str, value: &str) -> Result<u64, String> {
@@ -461,6 +479,30 @@ mod tests {
         assert_eq!(sasl.plain_users.len(), 2);
         assert_eq!(sasl.session_max.len(), 1);
         assert!(!format!("{all:?}").contains("a\\\"=b"), "secrets are hidden");
+    }
+
+    /// A listener that was to have TLS 1.3 only had TLS 1.2, too.
+    #[test]
+    fn a_listener_has_the_versions_of_tls_that_are_named() {
+        let with = |names: &'static str| {
+            listeners(&[
+                ("listeners", "SSL://127.0.0.1:9092"),
+                ("ssl.keystore.type", "PEM"),
+                ("ssl.keystore.location", "/all.pem"),
+                ("ssl.enabled.protocols", "TLSv1.2"),
+                ("listener.name.ssl.ssl.enabled.protocols", names),
+            ])
+        };
+        let versions = |names| with(names).expect("allowed")[0].tls.as_ref().expect("TLS").versions.clone();
+        assert_eq!(versions("TLSv1.3"), [TlsVersion::V1_3]);
+        assert_eq!(versions(""), [TlsVersion::V1_2], "that of all listeners");
+        assert_eq!(versions("TLSv1.1, TLSv1.2,TLSv1.3"), [TlsVersion::V1_2, TlsVersion::V1_3]);
+        for (names, reason) in
+            [("TLSv1.1", "neither TLSv1.2 nor TLSv1.3"), ("TLS1.3", "`TLS1.3` is no version")]
+        {
+            let refused = with(names).expect_err("refused");
+            assert!(refused.contains(reason), "{refused}");
+        }
     }
 
     #[test]

@@ -374,6 +374,7 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "The largest request before authentication, and the largest token after it.",
     ),
     ("ssl.client.auth", "Requests for client certificates."),
+    ("ssl.enabled.protocols", "The versions of TLS that clients may use: TLSv1.2 and TLSv1.3."),
     ("ssl.key.password", "The password of an encrypted private key (PKCS#8)."),
     ("ssl.keystore.certificate.chain", "The server's certificates, in PEM."),
     ("ssl.keystore.key", "The server's private key, in PEM."),

@@ -9,7 +9,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    Error, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use x509_cert::der::{Decode, Encode};
@@ -19,7 +22,7 @@ use super::Principal;
 use super::subject::subject_text;
 use super::version_1::ClientVerifier;
 use crate::config::Password;
-use crate::config::{ClientAuth, Pem, TlsSettings};
+use crate::config::{ClientAuth, Pem, TlsSettings, TlsVersion};
 
 /// The least time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -109,7 +112,7 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
 fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&versions(&settings.versions))
         .map_err(|error| format!("TLS: {error}"))?;
     let builder = match settings.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
@@ -139,6 +142,14 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
         format!("ssl.keystore: the certificate and the private key cannot be used: {error}")
     })?;
     Ok(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
+}
+
+fn versions(enabled: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+    let versions = enabled.iter().map(|version| match version {
+        TlsVersion::V1_2 => &TLS12,
+        TlsVersion::V1_3 => &TLS13,
+    });
+    versions.collect()
 }
 
 /// Checks that the certificate has the public key of the private key. rustls reads only certificates of version 3; Kafka serves
@@ -212,6 +223,9 @@ fn private_key(pem: &Pem, password: Option<&Password>) -> Result<PrivateKeyDer<'
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection};
+
     use super::*;
 
     /// A certificate of version 1 for `localhost`, valid to the year 2126.
@@ -238,6 +252,37 @@ mod tests {
         pxIxnvu7njv5i6U1jfhPJzCyL8ehRANCAATn7F+Zse9RvluZkZXEw0NAb0uboETG\n\
         Q8hX/afNA+fwigNqmPK6V9555ek+UezfMKgcd1H9FEssT9/067MrLvPC\n\
         -----END PRIVATE KEY-----\n";
+
+    /// The result of a ClientHello with one version.
+    fn greet(settings: &TlsSettings, version: &'static SupportedProtocolVersion) -> Result<(), Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])?
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut client = ClientConnection::new(Arc::new(client), name)?;
+        let mut server = ServerConnection::new(Arc::new(server_config(settings).expect("settings")))?;
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).expect("written");
+        server.read_tls(&mut hello.as_slice()).expect("read");
+        server.process_new_packets().map(drop)
+    }
+
+    /// `ssl.enabled.protocols=TLSv1.3` had no effect.
+    #[test]
+    fn only_the_named_versions_of_tls_are_spoken() {
+        let mut settings = TlsSettings::new(Pem::Text(VERSION_1.into()), Pem::Text(KEY.into()));
+        for (versions, speaks_1_2, speaks_1_3) in [
+            (vec![TlsVersion::V1_2, TlsVersion::V1_3], true, true),
+            (vec![TlsVersion::V1_2], true, false),
+            (vec![TlsVersion::V1_3], false, true),
+        ] {
+            settings.versions = versions;
+            let results = (greet(&settings, &TLS12).is_ok(), greet(&settings, &TLS13).is_ok());
+            assert_eq!(results, (speaks_1_2, speaks_1_3), "{:?}", settings.versions);
+        }
+    }
 
     /// The broker did not start with it.
     #[test]
