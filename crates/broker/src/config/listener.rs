@@ -134,6 +134,9 @@ pub struct TlsSettings {
     pub principal_rules: PrincipalRules,
     /// The versions that clients may use: `ssl.enabled.protocols`. TLS 1.2 and 1.3 by default.
     pub versions: Vec<TlsVersion>,
+    /// The only cipher suites that clients may use, by Java's names (`TLS_AES_256_GCM_SHA384`): `ssl.cipher.suites`. All of rustls if
+    /// empty.
+    pub cipher_suites: Vec<String>,
 }
 
 impl TlsSettings {
@@ -147,6 +150,7 @@ impl TlsSettings {
             client_auth: ClientAuth::None,
             principal_rules: PrincipalRules::default(),
             versions: vec![TlsVersion::V1_2, TlsVersion::V1_3],
+            cipher_suites: Vec::new(),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Scope, find_setting};
 const LISTENER_PREFIX: &str = "listener.name.";
 
 /// The properties that [`SecurityProperties::listeners`] reads, with and without the prefix of a listener.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 29] = [
     "advertised.listeners",
     "connection.failed.authentication.delay.ms",
     "connections.max.reauth.ms",
@@ -33,6 +33,7 @@ const NAMES: [&str; 28] = [
     "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.sub.claim.name",
     "sasl.server.max.receive.size",
+    "ssl.cipher.suites",
     "ssl.client.auth",
     "ssl.enabled.protocols",
     "ssl.key.password",
@@ -223,6 +224,7 @@ impl<'a> ListenerProperties<'a> {
             Some("required") => ClientAuth::Required,
             Some(other) => return Err(format!("{name}=`{other}`: use none, requested or required")),
         };
+        tls.cipher_suites = list(self.get("ssl.cipher.suites")).map(str::to_owned).collect();
         if let Some(names) = self.get("ssl.enabled.protocols") {
             tls.versions = tls_versions(names).map_err(|error| format!("ssl.enabled.protocols: {error}"))?;
         }

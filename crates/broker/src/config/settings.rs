@@ -373,6 +373,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "sasl.server.max.receive.size",
         "The largest request before authentication, and the largest token after it.",
     ),
+    (
+        "ssl.cipher.suites",
+        "The only cipher suites that clients may use, of both versions of TLS, by Java's names. Those that rustls lacks are left out.",
+    ),
     ("ssl.client.auth", "Requests for client certificates."),
     ("ssl.enabled.protocols", "The versions of TLS that clients may use: TLSv1.2 and TLSv1.3."),
     ("ssl.key.password", "The password of an encrypted private key (PKCS#8)."),

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    Error, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
+    Error, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection, SupportedCipherSuite,
+    SupportedProtocolVersion,
 };
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -110,7 +112,7 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
 }
 
 fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider(&settings.cipher_suites)?);
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(&settings.versions))
         .map_err(|error| format!("TLS: {error}"))?;
@@ -142,6 +144,23 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
         format!("ssl.keystore: the certificate and the private key cannot be used: {error}")
     })?;
     Ok(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
+}
+
+/// The provider of rustls with these cipher suites; with all if there are none.
+fn provider(names: &[String]) -> Result<CryptoProvider, String> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    if !names.is_empty() {
+        let is_named = |suite: &SupportedCipherSuite| {
+            // Java and IANA have no version in the names.
+            let name = suite.suite().as_str().map(|name| name.replacen("TLS13_", "TLS_", 1));
+            name.is_some_and(|name| names.contains(&name))
+        };
+        provider.cipher_suites.retain(is_named);
+        if provider.cipher_suites.is_empty() {
+            return Err(format!("ssl.cipher.suites: rustls has none of {}", names.join(", ")));
+        }
+    }
+    Ok(provider)
 }
 
 fn versions(enabled: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
@@ -282,6 +301,24 @@ mod tests {
             let results = (greet(&settings, &TLS12).is_ok(), greet(&settings, &TLS13).is_ok());
             assert_eq!(results, (speaks_1_2, speaks_1_3), "{:?}", settings.versions);
         }
+    }
+
+    /// A listener's `ssl.cipher.suites` had no effect.
+    #[test]
+    fn only_the_named_cipher_suites_are_spoken() {
+        let mut settings = TlsSettings::new(Pem::Text(VERSION_1.into()), Pem::Text(KEY.into()));
+        for (names, speaks_1_2, speaks_1_3) in [
+            (&["TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"][..], false, true),
+            (&["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"][..], true, false),
+            (&["TLS_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"][..], true, true),
+        ] {
+            settings.cipher_suites = names.iter().map(|name| (*name).to_owned()).collect();
+            let results = (greet(&settings, &TLS12).is_ok(), greet(&settings, &TLS13).is_ok());
+            assert_eq!(results, (speaks_1_2, speaks_1_3), "{names:?}");
+        }
+        settings.cipher_suites = vec!["TLS_RSA_WITH_AES_128_CBC_SHA".to_owned()];
+        let refused = server_config(&settings).expect_err("refused");
+        assert!(refused.contains("rustls has none of TLS_RSA_WITH_AES_128_CBC_SHA"), "{refused}");
     }
 
     /// The broker did not start with it.
