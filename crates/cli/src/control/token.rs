@@ -12,8 +12,10 @@ const TOKEN_BYTES: usize = 16;
 /// The longest token file that is read.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Writes a new token to a file that its owner alone can read. An older file is replaced: a reader finds its token or the new one.
+/// Writes a new token to a file that its owner alone can read. The file of an older token is replaced: a reader finds that token or
+/// the new one. Any other file is kept.
 pub(super) fn create(path: &Path) -> Result<String, Failure> {
+    check_replaceable(path)?;
     let mut bytes = [0; TOKEN_BYTES];
     let random = Path::new("/dev/urandom");
     let filled = fs::File::open(random).and_then(|mut source| source.read_exact(&mut bytes));
@@ -35,6 +37,27 @@ pub(super) fn create(path: &Path) -> Result<String, Failure> {
     let renamed = written.and_then(|()| fs::rename(&part, path));
     renamed.map_err(|error| Failure::file(path, &error))?;
     Ok(token)
+}
+
+/// Refuses to replace a file that has no token of an earlier start: a mistyped name would destroy it, and a rename replaces even
+/// `/dev/stdout`.
+fn check_replaceable(path: &Path) -> Result<(), Failure> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|error| Failure::file(path, &error))?,
+    };
+    if found.is_file() && found.len() <= FILE_BYTES_MAX && read(path).is_ok_and(|text| is_token(&text)) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "--control-token {}: the file exists and has no token of `ottla broker`: it is not replaced; use another name, or remove it",
+        path.display()
+    )))
+}
+
+/// Returns `true` for a token, and for the empty file that `mktemp` makes.
+fn is_token(text: &str) -> bool {
+    text.is_empty() || text.len() == 2 * TOKEN_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Reads a token.
@@ -76,5 +99,24 @@ mod tests {
         let mode = fs::metadata(&path).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1, "the part is renamed");
+    }
+
+    /// A file that was named by mistake had a token afterwards.
+    #[test]
+    fn a_file_without_a_token_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notes");
+        fs::write(&path, "of a user\n").expect("written");
+        let refused = create(&path).expect_err("a file of a user").to_string();
+        assert!(refused.contains("notes") && refused.contains("not replaced"), "{refused}");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "of a user\n");
+        // A rename would replace the link, as it would `/dev/stdout`.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        create(&link).expect_err("a link");
+        fs::write(&path, "").expect("written");
+        let first = create(&path).expect("an empty file");
+        assert_ne!(create(&path).expect("the file of a token"), first);
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 2, "no part stays");
     }
 }
