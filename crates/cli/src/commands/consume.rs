@@ -1,6 +1,7 @@
 //! `ottla consume`.
 
 mod first_signal;
+mod group_ends;
 mod printed;
 mod read_ends;
 mod settling;
@@ -343,10 +344,8 @@ impl<'a> Reading<'a> {
             return Ok(());
         }
         let mut assigned = self.starts(partitions).await?;
-        // With `error` the client reports an offset out of range, and ends.
-        if consumer.client().config().auto_offset_reset != OffsetReset::Error {
-            start_range::keep_within(&self.admin, &mut assigned, &self.offline).await?;
-        }
+        let refuses = consumer.client().config().auto_offset_reset == OffsetReset::Error;
+        start_range::keep_within(&self.admin, &mut assigned, &self.offline, refuses).await?;
         if self.args.exit_at_end {
             let ends = self.ends_after(&assigned).await?;
             self.ends.get_or_insert_default().add(ends);
@@ -474,7 +473,7 @@ impl<'a> Reading<'a> {
         Ok(ends)
     }
 
-    async fn on_event(&mut self, consumer: &Consumer, event: Event) -> Result<(), Failure> {
+    async fn on_event(&mut self, consumer: &mut Consumer, event: Event) -> Result<(), Failure> {
         tracing::info!(?event, "assignment");
         if !self.args.exit_at_end {
             return Ok(());
@@ -486,19 +485,9 @@ impl<'a> Reading<'a> {
                     self.settling = Some(Settling::begin(consumer, false).await);
                 }
                 self.find_offline(&partitions).await?;
-                let mut ends = BTreeMap::new();
-                if !partitions.is_empty() {
-                    let reset = consumer.client().config().auto_offset_reset;
-                    let start =
-                        if reset == OffsetReset::Earliest { StartAt::Beginning } else { StartAt::End };
-                    let committed = consumer.committed(&partitions).await?;
-                    let all: Vec<_> = partitions.iter().map(|at| (at.clone(), StartAt::Beginning)).collect();
-                    ends = self.ends_after(&all).await?;
-                    if start == StartAt::End {
-                        ends.retain(|at, _| committed.contains_key(at));
-                    }
-                    ends.retain(|at, end| committed.get(at).is_none_or(|done| done < end));
-                }
+                let online = partitions.iter().filter(|at| !self.offline.contains(at)).cloned();
+                let online: Vec<TopicPartition> = online.collect();
+                let ends = group_ends::unread(consumer, &self.admin, &online).await?;
                 self.ends.get_or_insert_default().add(ends);
                 self.pause_finished(consumer, &partitions);
             }

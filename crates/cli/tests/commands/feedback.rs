@@ -71,6 +71,23 @@ fn an_offset_out_of_range_is_reported_and_repeats_no_record() {
     let below = at(&broker, &["consume", "orders", "-p", "0", "-o", "1", "-e"], "").succeeded();
     assert!(below.stderr.contains("offset 1 is out of range, the log has 2 to 4"), "{below:?}");
     assert_eq!(below.stdout, "3\n4\n");
+    // There was nothing to read, so the command succeeded without a word.
+    let error = ["-o", "99", "-e", "-X", "auto.offset.reset=error"];
+    at(&broker, &[&["consume", "orders"], &error[..]].concat(), "")
+        .failed(1, &["topic `orders` partition 0: offset 99 is out of range"]);
+}
+
+/// It was out of range, and the command began at the first record of the transaction.
+#[test]
+fn an_offset_within_an_open_transaction_is_in_the_log() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    let producer = crate::administration::open_transaction(&broker, "billing");
+    let end = broker.cluster().offsets_of("orders", 0).expect("a topic").1;
+    assert!(end > 1, "{end}");
+    let read = at(&broker, &["consume", "orders", "-o", &end.to_string(), "-e"], "").succeeded();
+    assert!(!read.stderr.contains("out of range") && read.stdout.is_empty(), "{read:?}");
+    drop(producer);
 }
 
 /// The command waited for ever.

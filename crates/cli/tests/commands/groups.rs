@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_client::{Client, Config, TopicPartition};
 
 use crate::support::{PATIENCE, Running, at, broker, command, fill};
 
@@ -279,4 +280,34 @@ fn a_member_waits_for_the_partitions_that_a_rebalance_still_assigns() {
     let of = |partition: &str| printed.lines().filter(|line| line.starts_with(partition)).count();
     assert!(of("0 ") > 0, "its first partition");
     assert_eq!(of("1 "), 300, "and the one that came for it");
+}
+
+/// Commits an offset of `orders`, partition 0, that the log need not have.
+fn commit(broker: &BrokerThread, group: &str, offset: i64) {
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let offsets = [(TopicPartition::new("orders", 0), offset)].into();
+    runtime.block_on(client.admin().alter_group_offsets(group, &offsets)).expect("committed");
+}
+
+/// It ended at once, with success and without a record: the same command without `-e` reads from where the reset leads.
+#[test]
+fn a_group_without_a_valid_offset_reads_to_the_end_from_where_the_reset_leads() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n3\n");
+    for committed in [None, Some(99)] {
+        let read = |reset: &str| {
+            let group = format!("{committed:?}-{reset}");
+            if let Some(offset) = committed {
+                commit(&broker, &group, offset);
+            }
+            let reset = format!("auto.offset.reset={reset}");
+            at(&broker, &["consume", "orders", "-G", &group, "-e", "-X", &reset], "")
+        };
+        for (reset, printed) in [("earliest", "1\n2\n3\n"), ("by_duration:PT1H", "1\n2\n3\n"), ("latest", "")]
+        {
+            assert_eq!(read(reset).succeeded().stdout, printed, "{committed:?} {reset}");
+        }
+        read("error").failed(1, &["topic `orders` partition 0", "auto.offset.reset is `error`"]);
+    }
 }

@@ -1,16 +1,20 @@
 //! Start offsets outside of the log: a reset to its beginning would print records again without a word.
 
-use ottla_client::{Admin, OffsetAt, StartAt, TopicPartition};
+use std::collections::BTreeMap;
+
+use ottla_client::{Admin, Error, Isolation, OffsetAt, StartAt, Timeouts, TopicPartition};
 
 use crate::failure::Failure;
 use crate::output::note;
 
 /// Moves offsets that are out of range: an offset beyond the end to the end, as in kcat, and one below the start to the
-/// start. Prints a warning for each. Nothing is known of the partitions in `offline`.
+/// start. Prints a warning for each. With `refuses`, for `auto.offset.reset=error`, the first such offset is a failure: with
+/// `--exit-at-end` there would be nothing to read, and the client would not report it. Nothing is known of the partitions in `offline`.
 pub(super) async fn keep_within(
     admin: &Admin,
     starts: &mut [(TopicPartition, StartAt)],
     offline: &[TopicPartition],
+    refuses: bool,
 ) -> Result<(), Failure> {
     let is_offset = |(at, start): &&(TopicPartition, StartAt)| {
         matches!(start, StartAt::Offset(_)) && !offline.contains(at)
@@ -21,11 +25,21 @@ pub(super) async fn keep_within(
     }
     let ask = |which| asked.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
     let firsts = admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
-    let ends = admin.list_offsets(&ask(OffsetAt::Latest)).await?;
+    // The records of an open transaction are in the log: an offset among them is no other one.
+    let (latest, all) = (ask(OffsetAt::Latest), Isolation::ReadUncommitted);
+    let mut ends = BTreeMap::new();
+    for (at, found) in admin.list_offsets_with(&latest, all, Timeouts::default()).await? {
+        ends.insert(at, found?.offset);
+    }
     for (at, start) in starts {
         let StartAt::Offset(offset) = start else { continue };
         let (Some(first), Some(end)) = (firsts.get(at).copied(), ends.get(at).copied()) else { continue };
         if let Some((moved, warning)) = moved(at, *offset, first, end) {
+            if refuses {
+                let TopicPartition { topic, partition } = at;
+                let (topic, partition) = (topic.to_string(), *partition);
+                return Err(Error::OffsetOutOfRange { topic, partition, offset: *offset }.into());
+            }
             note(&warning);
             *offset = moved;
         }
