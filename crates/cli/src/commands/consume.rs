@@ -12,6 +12,7 @@ mod topic_watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use clap::builder::NonEmptyStringValueParser;
 use ottla_client::{
     Admin, Batch, Client, Config, Consumer, Event, GroupProtocol, OffsetAt, OffsetReset, Polled, StartAt,
     TopicPartition,
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     topic: TopicArg,
     /// Reads as a member of this group, and commits the printed records [default: -X group.id]
-    #[arg(short = 'G', short_alias = 'g', long)]
+    #[arg(short = 'G', short_alias = 'g', long, value_parser = NonEmptyStringValueParser::new())]
     group: Option<String>,
     /// Reads as a member of the share group named with --group: each record goes to one member, and printing accepts it
     #[arg(long, requires = "group", conflicts_with_all = ["from", "exit_at_end"])]

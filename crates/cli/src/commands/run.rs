@@ -5,6 +5,7 @@ mod program;
 
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use ottla_client::{Client, Error, ErrorCode};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     #[arg(short, long, required = true, value_name = "TOPIC,...", value_parser = subscription)]
     topic: Vec<Subscription>,
     /// The consumer group
-    #[arg(short = 'G', short_alias = 'g', long)]
+    #[arg(short = 'G', short_alias = 'g', long, value_parser = NonEmptyStringValueParser::new())]
     group: String,
     /// Reads as a member of the share group named with --group: each record goes to one member, and is accepted when its
     /// result line arrives. Records that were not handled are released

@@ -41,6 +41,15 @@ fn options_that_exclude_each_other_are_usage_errors() {
     fault("node 1 stop --lag-ms 5").failed(2, &["--lag-ms"]);
 }
 
+/// `-G "$GROUP"` with an unset variable read the topic without a group, and committed nothing.
+#[test]
+fn a_group_without_a_name_is_a_usage_error() {
+    ottla(&["consume", "orders", "-e", "-G", ""], "").failed(2, &["--group"]);
+    ottla(&["run", "-t", "orders", "-G", "", "--", "cat"], "").failed(2, &["--group"]);
+    let create = ["groups", "reset-offsets", "", "--create", "-t", "orders", "--to-earliest", "--execute"];
+    ottla(&create, "").failed(2, &["no name"]);
+}
+
 /// `-1` was an unknown option, although it is the value of Kafka's `acks` for `all`.
 #[test]
 fn all_acknowledgements_may_be_minus_one() {

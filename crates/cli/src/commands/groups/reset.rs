@@ -71,6 +71,9 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    if args.create && args.group.is_empty() {
+        return Err(Failure::usage("--create: the group has no name"));
+    }
     if args.execute {
         remember_operation("read");
     }
