@@ -129,6 +129,13 @@ impl Interrupt {
     }
 }
 
+/// Ends the process at the next signal, while this thread does the last work after the first one.
+pub(crate) fn end_at_next(first: u8) {
+    let wait = move || std::process::exit(i32::from(128 + signal_after(first)));
+    // Without the thread, the last work decides about the end.
+    let _ = std::thread::Builder::new().name("ottla-signals".into()).spawn(wait);
+}
+
 /// Waits for another signal. Blocks the thread, which has no other work.
 fn signal_after(first: u8) -> u8 {
     let second = runtime().and_then(|runtime| runtime.block_on(async { interrupted().await }));

@@ -5,7 +5,7 @@ mod import;
 mod tail;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ottla_log::storage::fs::{self, FsStorage};
 use ottla_log::{LogConfig, SharedLog};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::format::Format;
 use crate::lines::Lines;
 use crate::output::{Output, counted, note};
+use crate::signals::{Interrupt, end_at_next};
 use crate::time;
 
 /// A batch is appended when it has this size, or when the input pauses.
@@ -116,7 +117,7 @@ pub(crate) fn run(log: &Log) -> Result<(), Failure> {
 }
 
 fn append(args: &AppendArgs) -> Result<(), Failure> {
-    let mut lines = match &args.file {
+    let lines = match &args.file {
         Some(path) => Lines::of_file(path, LINE_BYTES_MAX)?,
         None => Lines::of_stdin(LINE_BYTES_MAX),
     };
@@ -129,46 +130,108 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
     let broker_lock = root.join(LOCK_NAME).exists().then(|| fs::lock(root)).transpose();
     let _broker_lock = broker_lock.map_err(|error| Failure::failed(error.to_string()))?;
     let storage = FsStorage::new(root).map_err(|error| Failure::file(root, &error))?;
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::failed(format!("log {}: {error}", args.dir.display()));
     let (log, report) = SharedLog::open(Arc::new(storage), name, LogConfig::default(), time::now_ms())
-        .map_err(|e| failed(&e))?;
+        .map_err(|error| Failure::failed(format!("log {}: {error}", args.dir.display())))?;
     tracing::info!(?report, "opened");
-    let first = log.with(|log| log.end_offset());
-    let mut batch = BatchBuilder::new();
-    let seal = |batch: BatchBuilder| -> Result<(), Failure> {
-        let sealed = batch
-            .seal(&Seal { compression: args.codec, ..Seal::default() })
-            .map_err(|error| failed(&error))?;
-        log.append_sealed(time::now_ms(), sealed).map_err(|error| failed(&error))?;
-        if !args.no_sync {
+    let appending = Arc::new(Appending {
+        first: log.with(|log| log.end_offset()),
+        dir: args.dir.clone(),
+        codec: args.codec,
+        syncs: !args.no_sync,
+        log: Mutex::new(Some(log)),
+    });
+    let of_signals = appending.clone();
+    let _interrupt = Interrupt::watch_and(move |signal| of_signals.end_interrupted(signal))?;
+    // After an error, the lines before it are synced and reported, too.
+    let appended = appending.append_all(lines);
+    let closed = appending.close();
+    if let Ok(Some(summary)) = &closed {
+        note(summary);
+    }
+    appended.and(closed.map(drop))
+}
+
+/// A log that lines are appended to. The thread of signals may close it.
+struct Appending {
+    /// `None` after the log is closed.
+    log: Mutex<Option<SharedLog>>,
+    dir: PathBuf,
+    /// The end of the log before the first line.
+    first: i64,
+    codec: Compression,
+    syncs: bool,
+}
+
+impl Appending {
+    fn lock(&self) -> MutexGuard<'_, Option<SharedLog>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::failed(format!("log {}: {error}", self.dir.display()))
+    }
+
+    fn append_all(&self, mut lines: Lines) -> Result<(), Failure> {
+        let mut batch = BatchBuilder::new();
+        loop {
+            // A reader of the log sees the lines that are there, while the next one has not been written.
+            if !batch.is_empty() && !lines.has_whole_line() {
+                self.append(std::mem::replace(&mut batch, BatchBuilder::new()))?;
+            }
+            let Some(line) = lines.next()? else { return Ok(()) };
+            if !batch.is_empty() && batch.len() + line.len() > BATCH_BYTES {
+                self.append(std::mem::replace(&mut batch, BatchBuilder::new()))?;
+            }
+            batch.push(time::now_ms(), None, Some(line), &[]);
+        }
+    }
+
+    fn append(&self, batch: BatchBuilder) -> Result<(), Failure> {
+        let seal = Seal { compression: self.codec, ..Seal::default() };
+        let sealed = batch.seal(&seal).map_err(|error| self.failed(&error))?;
+        // After a signal, its thread has the lock until the process ends.
+        let open = self.lock();
+        let Some(log) = &*open else { return Ok(()) };
+        log.append_sealed(time::now_ms(), sealed).map_err(|error| self.failed(&error))?;
+        if self.syncs {
             // After a crash only the last segment is scanned.
-            log.sync_closed().map_err(|error| failed(&error))?;
+            log.sync_closed().map_err(|error| self.failed(&error))?;
         }
         Ok(())
-    };
-    loop {
-        // A reader of the log sees the lines that are there, while the next one has not been written.
-        if !batch.is_empty() && !lines.has_whole_line() {
-            seal(std::mem::replace(&mut batch, BatchBuilder::new()))?;
+    }
+
+    /// Syncs and closes the log, and returns the summary.
+    fn close(&self) -> Result<Option<String>, Failure> {
+        self.lock().take().map(|log| self.finish(log)).transpose()
+    }
+
+    fn finish(&self, log: SharedLog) -> Result<String, Failure> {
+        if self.syncs {
+            log.sync().map_err(|error| self.failed(&error))?;
         }
-        let Some(line) = lines.next()? else { break };
-        if !batch.is_empty() && batch.len() + line.len() > BATCH_BYTES {
-            seal(std::mem::replace(&mut batch, BatchBuilder::new()))?;
+        let end = log.with(|log| log.end_offset());
+        if let Ok(closed) = log.close() {
+            closed.map_err(|error| self.failed(&error))?;
         }
-        batch.push(time::now_ms(), None, Some(line), &[]);
+        let durable = if self.syncs { ", on disk" } else { "" };
+        let appended = counted((end - self.first).unsigned_abs(), "record");
+        Ok(format!("{appended} appended, the log ends at {end}{durable}"))
     }
-    if !args.no_sync {
-        log.sync().map_err(|error| failed(&error))?;
+
+    /// After a signal, closes the log, prints the summary, and ends the process. The next signal ends it at once.
+    fn end_interrupted(&self, signal: u8) {
+        end_at_next(signal);
+        let mut open = self.lock();
+        let interrupted = Failure::Interrupted(signal);
+        if let Some(log) = open.take() {
+            match self.finish(log) {
+                Ok(summary) => note(&summary),
+                Err(failure) => note(&format!("ottla: {failure}")),
+            }
+            note(&format!("ottla: {interrupted}"));
+        }
+        std::process::exit(i32::from(interrupted.exit_code()));
     }
-    let end = log.with(|log| log.end_offset());
-    if let Ok(closed) = log.close() {
-        closed.map_err(|error| failed(&error))?;
-    }
-    let durable = if args.no_sync { "" } else { ", on disk" };
-    let appended = counted((end - first).unsigned_abs(), "record");
-    note(&format!("{appended} appended, the log ends at {end}{durable}"));
-    Ok(())
 }
 
 fn repair(args: &RepairArgs) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Running, at, broker, command, fill};
+use crate::support::{PATIENCE, Running, at, broker, command, fill, ottla};
 
 /// The directory stayed.
 #[test]
@@ -170,6 +170,25 @@ fn an_interrupted_producer_prints_what_was_acknowledged() {
         });
         producer.signal(signal);
         producer.wait().failed(code, &["3 records acknowledged", "interrupted"]);
+    }
+}
+
+/// The process ended without a word, and the log was not synced.
+#[test]
+fn an_interrupted_append_prints_what_it_appended_and_closes_the_log() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = dir.path().join("log");
+        let path = log.to_str().expect("UTF-8");
+        let (mut appending, mut stdin, _stdout) =
+            Running::start_with_pipes(&mut command(&["log", "append", path]));
+        stdin.write_all(b"one\ntwo\n").expect("written");
+        appending.until("appended", PATIENCE, |_| {
+            log.exists() && ottla(&["log", "tail", path], "").stdout == "one\ntwo\n"
+        });
+        appending.signal(signal);
+        appending.wait().failed(code, &["2 records appended, the log ends at 2, on disk", "interrupted"]);
+        assert!(log.join("clean-shutdown").exists());
     }
 }
 

@@ -42,6 +42,17 @@ fn an_append_succeeds_without_a_place_for_its_summary() {
     assert_eq!(tailed.stdout, "1\n");
 }
 
+/// The records before the error were appended without a word, and not synced.
+#[test]
+fn an_append_that_fails_prints_what_it_appended() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let path = log.to_str().expect("UTF-8");
+    let lines = format!("1\n2\n{}\n", "x".repeat(2 << 20));
+    ottla(&["log", "append", path], &lines).failed(1, &["2 records appended", "line 3 is longer"]);
+    assert_eq!(ottla(&["log", "tail", path], "").succeeded().stdout, "1\n2\n");
+}
+
 /// The marker was a line of four bytes, and in JSON the topic was `my-orders-1`, partition 0.
 #[test]
 fn a_partition_of_a_broker_is_printed_without_markers_and_with_its_name() {
