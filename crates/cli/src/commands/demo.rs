@@ -64,10 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     ended
 }
 
-/// Removes the temporary directory. Repeats, because the broker may still create files in it.
+/// Removes the temporary directory. Repeats, because the broker may still create files in it. Returns after the directory is removed,
+/// also by another thread: the caller may end the process.
 fn remove(scratch: &Scratch) {
-    let directory = scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(directory) = directory.map(tempfile::TempDir::keep) else { return };
+    let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(directory) = scratch.take().map(tempfile::TempDir::keep) else { return };
     for _ in 0..REMOVALS_MAX {
         match std::fs::remove_dir_all(&directory) {
             Ok(()) => return,
@@ -221,4 +222,32 @@ fn next_steps(args: &Args) -> String {
          `kafka-console-consumer.sh --bootstrap-server 127.0.0.1:9092 --topic orders --group g --from-beginning`; or with \
          `ottla produce orders`, `ottla consume orders`, `ottla groups describe g`, and `ottla bench produce` for numbers.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// After a signal, one thread ended the process while the other one removed the directory, and a part of it stayed.
+    #[test]
+    fn a_thread_that_ends_the_process_waits_for_the_removal_by_another() {
+        let made = tempfile::tempdir().expect("a directory");
+        for number in 0..2000 {
+            std::fs::write(made.path().join(number.to_string()), "").expect("written");
+        }
+        let path = made.path().to_owned();
+        let scratch: Scratch = Mutex::new(Some(made));
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    start.wait();
+                    remove(&scratch);
+                    assert!(!path.exists());
+                });
+            }
+        });
+    }
 }
