@@ -6,7 +6,7 @@ mod ready;
 mod ready_fd;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerBuilder, BrokerConfig, Durability, KafkaLevel, Listener, StartError};
@@ -149,10 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     if let (Some(dir), Durability::Memory) = (&args.data, config.durability) {
-        return Err(Failure::usage(format!(
-            "--data {} and durability memory exclude each other: nothing would be stored there",
-            dir.display()
-        )));
+        return Err(stores_nothing(dir));
     }
     let data = data.filter(|_| config.durability != Durability::Memory);
     if let Some(warning) = server.warning() {
@@ -350,6 +347,14 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
         signal = signals.next() => std::process::exit(128 + i32::from(signal)),
         () = stop => Ok(()),
     }
+}
+
+/// The failure for a data directory of a broker that stores nothing.
+pub(super) fn stores_nothing(dir: &Path) -> Failure {
+    Failure::usage(format!(
+        "--data {} and durability memory exclude each other: nothing would be stored there",
+        dir.display()
+    ))
 }
 
 pub(super) fn start_failed(error: StartError) -> Failure {

@@ -4,7 +4,7 @@ mod input;
 mod run;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use ottla_client::{Client, Config};
 
 use self::input::Input;
 use self::run::{Outcome, Run};
-use super::broker::start_failed;
+use super::broker::{start_failed, stores_nothing};
 use crate::failure::Failure;
 use crate::output::{note, print};
 use crate::signals::Interrupt;
@@ -48,6 +48,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if let (Some(dir), Durability::Memory) = (&args.data, args.durability) {
+        return Err(stores_nothing(dir));
+    }
     let input = Input::open(args.file.as_deref())?;
     let scratch = Arc::new(Mutex::new(None));
     let at_end = scratch.clone();
@@ -107,7 +110,7 @@ fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -
          Topic `{topic}` has {PARTITIONS} partitions. Input: {}.\n",
         broker.bootstrap_servers(),
         started.elapsed().as_secs_f64() * 1e3,
-        data.display(),
+        place(&data, args.durability),
         acknowledged(args.durability),
         input.description(),
     ))?;
@@ -119,6 +122,14 @@ fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -
     print(&report(&outcome))?;
     outcome.verify()?;
     print(&next_steps(args))
+}
+
+/// The place of the records.
+fn place(data: &Path, durability: Durability) -> String {
+    match durability {
+        Durability::Disk | Durability::Os => data.display().to_string(),
+        Durability::Memory => "memory".to_owned(),
+    }
 }
 
 const fn acknowledged(durability: Durability) -> &'static str {

@@ -50,6 +50,20 @@ fn a_group_without_a_name_is_a_usage_error() {
     ottla(&create, "").failed(2, &["no name"]);
 }
 
+/// It named a directory for records that were in memory only, and ignored that of `--data`.
+#[test]
+fn a_demo_in_memory_names_no_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (lines, data) = (dir.path().join("lines"), dir.path().join("data"));
+    std::fs::write(&lines, "1\n2\n").expect("written");
+    let (lines, data) = (lines.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
+    let in_memory = ["demo", "--durability", "memory", lines];
+    let ended = ottla(&in_memory, "").succeeded();
+    assert!(ended.stdout.contains("with its data in memory (acknowledged: "), "{}", ended.stdout);
+    ottla(&[&in_memory[..], &["--data", data]].concat(), "")
+        .failed(2, &["--data", "nothing would be stored"]);
+}
+
 /// `-1` was an unknown option, although it is the value of Kafka's `acks` for `all`.
 #[test]
 fn all_acknowledgements_may_be_minus_one() {
