@@ -240,6 +240,6 @@ fn log_to_stderr(verbose: u8, command: &Command) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| output::LogLines)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(output::log_has_colours())
         .init();
 }

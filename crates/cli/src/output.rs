@@ -1,7 +1,8 @@
 //! Standard output: buffered. Its closing by a reader is not an error.
 
 use std::borrow::Cow;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -48,6 +49,17 @@ pub(crate) fn note_lines(lines: &str) {
     let _ = writeln!(io::stderr(), "{lines}");
 }
 
+/// Returns whether the log on standard error has colours: on a terminal that shows them, unless `NO_COLOR` is set.
+pub(crate) fn log_has_colours() -> bool {
+    let [no_color, term] = ["NO_COLOR", "TERM"].map(std::env::var_os);
+    has_colours(io::stderr().is_terminal(), no_color.as_deref(), term.as_deref())
+}
+
+fn has_colours(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    // See https://no-color.org: an empty value counts as none.
+    is_terminal && no_color.is_none_or(OsStr::is_empty) && term != Some(OsStr::new("dumb"))
+}
+
 /// Standard error for the whole log. An event is one line, whatever its texts contain.
 pub(crate) struct LogLines;
 
@@ -92,6 +104,21 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The help had no colours with NO_COLOR, and the log had them.
+    #[test]
+    fn the_log_has_colours_on_a_terminal_unless_they_are_off() {
+        for (is_terminal, no_color, term, expected) in [
+            (true, None, Some("xterm"), true),
+            (true, Some(""), None, true),
+            (true, Some("1"), Some("xterm"), false),
+            (true, None, Some("dumb"), false),
+            (false, None, Some("xterm"), false),
+        ] {
+            let [no_color, term] = [no_color, term].map(|text| text.map(OsStr::new));
+            assert_eq!(has_colours(is_terminal, no_color, term), expected, "{no_color:?} {term:?}");
+        }
+    }
 
     /// With `-v`, a text with a newline looked like two events.
     #[test]
