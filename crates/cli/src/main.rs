@@ -25,6 +25,7 @@ mod json_log;
 mod letters;
 mod lines;
 mod listing;
+mod log_filter;
 mod metrics;
 mod output;
 mod partition_args;
@@ -212,24 +213,21 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The filter of `-v` or `OTTLA_LOG`, if one is set.
-fn log_filter(verbose: u8) -> Option<EnvFilter> {
-    let level = match verbose {
-        0 => None,
-        1 => Some("info"),
-        2 => Some("debug"),
-        _ => Some("trace"),
-    };
-    EnvFilter::try_from_env("OTTLA_LOG").ok().or_else(|| level.map(EnvFilter::new))
-}
-
 fn log_as_json(verbose: u8) {
-    let filter = log_filter(verbose).unwrap_or_else(|| EnvFilter::new("warn"));
+    let (filter, warning) = log_filter::read(verbose);
+    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn"));
     tracing_subscriber::registry().with(filter).with(json_log::JsonLog).init();
+    if let Some(warning) = warning {
+        tracing::warn!(target: "ottla", "{warning}");
+    }
 }
 
 fn log_to_stderr(verbose: u8, command: &Command) {
-    let Some(filter) = log_filter(verbose) else {
+    let (filter, warning) = log_filter::read(verbose);
+    if let Some(warning) = warning {
+        output::note(&format!("ottla: warning: {warning}"));
+    }
+    let Some(filter) = filter else {
         let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
         // The doctor's report already contains these problems.
         if !matches!(command, Command::Doctor(_)) {
