@@ -13,33 +13,40 @@ const READ_BYTES: usize = 256 << 10;
 pub(crate) const TO_RAISE: &str = "raise the limit of the client with -X message.max.bytes=BYTES (and max.request.size, if you \
      set it), and that of the topic with `ottla topics configs TOPIC --set max.message.bytes=BYTES`";
 
+/// The longest line, and the remedy for a longer one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineLimit {
+    pub(crate) bytes_max: usize,
+    pub(crate) remedy: &'static str,
+}
+
 /// Reads lines one after another into one buffer.
 pub(crate) struct Lines {
     from: BufReader<Box<dyn Read + Send>>,
     name: String,
     line: Vec<u8>,
     number: u64,
-    bytes_max: usize,
+    limit: LineLimit,
 }
 
 impl Lines {
-    /// Reads standard input. A line of more than `bytes_max` bytes is an error.
-    pub(crate) fn of_stdin(bytes_max: usize) -> Self {
-        Self::new(Box::new(io::stdin()), "standard input", bytes_max)
+    /// Reads standard input. A line above the limit is an error.
+    pub(crate) fn of_stdin(limit: LineLimit) -> Self {
+        Self::new(Box::new(io::stdin()), "standard input", limit)
     }
 
     /// Reads a file; `-` is standard input.
-    pub(crate) fn of_file(path: &Path, bytes_max: usize) -> Result<Self, Failure> {
+    pub(crate) fn of_file(path: &Path, limit: LineLimit) -> Result<Self, Failure> {
         if path == Path::new("-") {
-            return Ok(Self::of_stdin(bytes_max));
+            return Ok(Self::of_stdin(limit));
         }
         let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
-        Ok(Self::new(Box::new(file), &path.display().to_string(), bytes_max))
+        Ok(Self::new(Box::new(file), &path.display().to_string(), limit))
     }
 
-    fn new(from: Box<dyn Read + Send>, name: &str, bytes_max: usize) -> Self {
+    fn new(from: Box<dyn Read + Send>, name: &str, limit: LineLimit) -> Self {
         let from = BufReader::with_capacity(READ_BYTES, from);
-        Self { from, name: name.to_owned(), line: Vec::new(), number: 0, bytes_max }
+        Self { from, name: name.to_owned(), line: Vec::new(), number: 0, limit }
     }
 
     /// `true` if there is another line.
@@ -57,8 +64,8 @@ impl Lines {
     /// The next line, without its end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         self.line.clear();
-        let limit = self.bytes_max as u64 + 1;
-        let read = (&mut self.from).take(limit).read_until(b'\n', &mut self.line);
+        let LineLimit { bytes_max, remedy } = self.limit;
+        let read = (&mut self.from).take(bytes_max as u64 + 1).read_until(b'\n', &mut self.line);
         let read = read.map_err(|error| Failure::failed(format!("{}: {}", self.name, sentence(&error))))?;
         if read == 0 {
             return Ok(None);
@@ -66,10 +73,10 @@ impl Lines {
         self.number += 1;
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
-        } else if self.line.len() > self.bytes_max {
+        } else if self.line.len() > bytes_max {
             return Err(Failure::failed(format!(
-                "{}: line {} is longer than {} bytes: {TO_RAISE}",
-                self.name, self.number, self.bytes_max
+                "{}: line {} is longer than {bytes_max} bytes: {remedy}",
+                self.name, self.number
             )));
         }
         Ok(Some(&self.line))
@@ -79,6 +86,8 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LIMIT: LineLimit = LineLimit { bytes_max: 5, remedy: "split it" };
 
     /// Returns one part per read.
     struct Parts(Vec<&'static [u8]>);
@@ -94,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_line_is_there_before_it_is_requested_or_it_is_not() {
-        let mut lines = Lines::new(Box::new(Parts(vec![b"one\ntwo\nth", b"ree\n"])), "input", 5);
+        let mut lines = Lines::new(Box::new(Parts(vec![b"one\ntwo\nth", b"ree\n"])), "input", LIMIT);
         for (line, has_next) in [(&b"one"[..], true), (b"two", false), (b"three", false)] {
             assert_eq!(lines.next().expect("readable"), Some(line));
             assert_eq!(lines.has_whole_line(), has_next);
@@ -103,12 +112,13 @@ mod tests {
 
     #[test]
     fn lines_have_no_line_end_and_long_lines_are_rejected() {
-        let mut lines = Lines::new(Box::new(&b"one\n\ntwo\r\nthree"[..]), "input", 5);
+        let mut lines = Lines::new(Box::new(&b"one\n\ntwo\r\nthree"[..]), "input", LIMIT);
         for expected in [&b"one"[..], b"", b"two\r", b"three"] {
             assert_eq!(lines.next().expect("readable"), Some(expected));
         }
         assert_eq!(lines.next().expect("readable"), None);
-        let mut lines = Lines::new(Box::new(&b"123456\n"[..]), "input", 5);
-        assert!(lines.next().expect_err("too long").to_string().contains("line 1"));
+        let mut lines = Lines::new(Box::new(&b"123456\n"[..]), "input", LIMIT);
+        let refused = lines.next().expect_err("too long").to_string();
+        assert_eq!(refused, "input: line 1 is longer than 5 bytes: split it");
     }
 }

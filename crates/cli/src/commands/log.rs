@@ -14,7 +14,7 @@ use ottla_wire::{BatchBuilder, Compression, Seal};
 use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::lines::Lines;
+use crate::lines::{LineLimit, Lines};
 use crate::output::{Output, counted, note};
 use crate::signals::{Interrupt, end_at_next};
 use crate::time;
@@ -22,7 +22,10 @@ use crate::time;
 /// A batch is appended when it has this size, or when the input pauses.
 const BATCH_BYTES: usize = 64 << 10;
 /// The longest line: the log's largest batch, with room for the headers of batch and record.
-const LINE_BYTES_MAX: usize = (1 << 20) - 1024;
+const LINE_LIMIT: LineLimit = LineLimit {
+    bytes_max: (1 << 20) - 1024,
+    remedy: "a log of `ottla log append` has no longer ones: split the line",
+};
 /// The file that marks a data directory.
 const LOCK_NAME: &str = ".lock";
 
@@ -118,8 +121,8 @@ pub(crate) fn run(log: &Log) -> Result<(), Failure> {
 
 fn append(args: &AppendArgs) -> Result<(), Failure> {
     let lines = match &args.file {
-        Some(path) => Lines::of_file(path, LINE_BYTES_MAX)?,
-        None => Lines::of_stdin(LINE_BYTES_MAX),
+        Some(path) => Lines::of_file(path, LINE_LIMIT)?,
+        None => Lines::of_stdin(LINE_LIMIT),
     };
     let root = args.dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = args.dir.file_name().and_then(|name| name.to_str());

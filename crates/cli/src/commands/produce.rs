@@ -14,7 +14,7 @@ use crate::acks_arg::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::{Failure, is_forbidden, missing_acl, remember_operation};
 use crate::format::escape;
-use crate::lines::{Lines, TO_RAISE};
+use crate::lines::{LineLimit, Lines, TO_RAISE};
 use crate::metrics::MetricsArgs;
 use crate::output::{counted, note};
 use crate::properties::key_value;
@@ -185,9 +185,10 @@ impl Input {
     fn open(args: &Args, config: &Config) -> Result<Self, Failure> {
         let bytes_max = record_bytes_max(config);
         if args.whole_file.is_empty() {
+            let limit = LineLimit { bytes_max, remedy: TO_RAISE };
             return Ok(Self::Lines(match &args.file {
-                Some(path) => Lines::of_file(path, bytes_max)?,
-                None => Lines::of_stdin(bytes_max),
+                Some(path) => Lines::of_file(path, limit)?,
+                None => Lines::of_stdin(limit),
             }));
         }
         for path in &args.whole_file {

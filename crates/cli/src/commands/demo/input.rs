@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::lines::Lines;
+use crate::lines::{LineLimit, Lines};
 
-/// Maximum line length: a line must fit into one request.
-const LINE_BYTES_MAX: usize = 900_000;
+/// The longest line: it must fit into one request.
+const LINE_LIMIT: LineLimit = LineLimit { bytes_max: 900_000, remedy: "give the demo another input" };
 /// Maximum number of bytes to read from a source tree.
 const TREE_BYTES_MAX: u64 = 256 << 20;
 /// Maximum directory depth: symbolic links may form a cycle.
@@ -32,7 +32,7 @@ impl Input {
         if let Some(path) = file {
             let name =
                 if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
-            return Ok(Self::Lines { lines: Lines::of_file(path, LINE_BYTES_MAX)?, name });
+            return Ok(Self::Lines { lines: Lines::of_file(path, LINE_LIMIT)?, name });
         }
         let mut files = Vec::new();
         let mut bytes = 0;
@@ -84,7 +84,7 @@ impl Input {
                 // Look ahead to find the end of this file, so that the returned line is the only borrow.
                 while !open.as_mut().map_or(Ok(false), Lines::has_next)? {
                     let Some(path) = files.next() else { return Ok(None) };
-                    *open = Some(Lines::of_file(&path, LINE_BYTES_MAX)?);
+                    *open = Some(Lines::of_file(&path, LINE_LIMIT)?);
                 }
                 open.as_mut().map_or(Ok(None), Lines::next)
             }
