@@ -249,7 +249,8 @@ struct Sending<'a> {
 
 /// The records that were sent: those that wait for their acknowledgement, and a count of the others.
 struct Progress {
-    window: VecDeque<Delivery>,
+    /// The records that wait, with their bytes.
+    window: VecDeque<(Delivery, u64)>,
     summary: Summary,
     started: Instant,
 }
@@ -263,19 +264,21 @@ impl Progress {
 
     /// Counts the completed records at the front of the window.
     fn take_done(&mut self) {
-        while let Some(outcome) = self.window.front().and_then(Delivery::try_get) {
-            self.window.pop_front();
-            if let Err(error) = outcome {
-                self.summary.fail(error);
+        while let Some((delivery, bytes)) = self.window.front() {
+            match delivery.try_get() {
+                None => return,
+                Some(Ok(_)) => self.summary.bytes += bytes,
+                Some(Err(error)) => self.summary.fail(error),
             }
+            self.window.pop_front();
         }
     }
 
     /// Returns the current summary. Pending records count as not acknowledged.
     fn summary(&mut self) -> Summary {
-        for delivery in std::mem::take(&mut self.window) {
+        for (delivery, bytes) in std::mem::take(&mut self.window) {
             match delivery.try_get() {
-                Some(Ok(_)) => {}
+                Some(Ok(_)) => self.summary.bytes += bytes,
                 Some(Err(error)) => self.summary.fail(error),
                 None => self.summary.failed += 1,
             }
@@ -307,6 +310,7 @@ struct Summary {
     /// `false` with `acks=0`: the broker does not answer.
     is_acknowledged: bool,
     sent: u64,
+    /// The bytes of the records that have not failed.
     bytes: u64,
     failed: u64,
     first: Option<ProduceError>,
@@ -395,8 +399,8 @@ impl<'a> Sending<'a> {
         progress.summary.sent += 1;
         match enqueued {
             Ok(delivery) => {
-                progress.summary.bytes += (key.map_or(0, <[u8]>::len) + value.len()) as u64;
-                progress.window.push_back(delivery);
+                let bytes = key.map_or(0, <[u8]>::len) + value.len();
+                progress.window.push_back((delivery, bytes as u64));
             }
             Err(error) => progress.summary.fail(error),
         }

@@ -64,6 +64,16 @@ fn a_demo_in_memory_names_no_directory() {
         .failed(2, &["--data", "nothing would be stored"]);
 }
 
+/// The bytes of the refused records counted: `0 records acknowledged, 7 bytes`.
+#[test]
+fn a_summary_has_the_bytes_of_the_acknowledged_records() {
+    let broker = broker(1);
+    at(&broker, &["produce", "orders", "-p", "9"], "refused\n")
+        .failed(1, &["0 records acknowledged, 0 bytes", "no such partition"]);
+    let sent = at(&broker, &["produce", "orders", "-k", "key"], "written\n").succeeded();
+    assert!(sent.stderr.contains("1 record acknowledged, 10 bytes"), "{}", sent.stderr);
+}
+
 /// `-1` was an unknown option, although it is the value of Kafka's `acks` for `all`.
 #[test]
 fn all_acknowledgements_may_be_minus_one() {
