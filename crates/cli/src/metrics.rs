@@ -1,6 +1,6 @@
 //! `--metrics-listen`: the metrics of a running command, for Prometheus.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 use clap::Args;
 use ottla_client::{Client, Config, PrometheusEndpoint};
@@ -15,8 +15,16 @@ const INTERVAL_MS: &str = "1000";
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MetricsArgs {
     /// Serves client metrics for Prometheus at http://HOST:PORT/metrics; port 0 selects a free port
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Connection")]
-    metrics_listen: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Connection", value_parser = listen_address)]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// Parses an address to listen at. A name stands for the first of its addresses.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text
+        .to_socket_addrs()
+        .map_err(|error| format!("`{text}`: {}; expected HOST:PORT", sentence(&error)))?;
+    addresses.next().ok_or_else(|| format!("`{text}`: no address"))
 }
 
 impl MetricsArgs {

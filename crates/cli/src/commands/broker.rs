@@ -5,7 +5,7 @@ mod notify;
 mod ready;
 mod ready_fd;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use super::server_properties::ServerProperties;
 use crate::LogFormat;
 use crate::allocator::{give_back, limit_heaps};
 use crate::control::{ControlAddress, ControlServer};
-use crate::failure::{Failure, sentence};
+use crate::failure::Failure;
+use crate::metrics::listen_address;
 use crate::output::note;
 use crate::properties::{self, Property, key_value};
 use crate::signals::{EndAtSignal, Signals};
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
     /// Address of the first node; each further node uses the next port, or with port 0 any free port
     /// [default: 127.0.0.1:9092, or `listeners` of --config]
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// The address that clients connect to, if it is not the listener's address
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -99,8 +100,8 @@ struct OperationArgs {
     #[arg(long, value_name = "N")]
     ready_fd: Option<i32>,
     /// Serves /metrics for Prometheus, /healthz and /readyz at this address; port 0 selects a free port
-    #[arg(long, value_name = "HOST:PORT")]
-    metrics_listen: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen_address)]
+    metrics_listen: Option<SocketAddr>,
     /// The most series of a metric by partition or by group; the others are counted in ottla_series_left_out
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     metrics_series_max: u32,
@@ -117,13 +118,6 @@ struct OperationArgs {
     /// Appends a line of JSON for each request to this file, with its API, client, time and errors
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let mut addresses = text
-        .to_socket_addrs()
-        .map_err(|error| format!("`{text}`: {}; expected HOST:PORT", sentence(&error)))?;
-    addresses.next().ok_or_else(|| format!("`{text}`: no address"))
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -253,7 +247,7 @@ impl Args {
     /// Starts the endpoint of `--metrics-listen`, which answers while the broker starts.
     fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
         let operation = &self.operation;
-        let Some(address) = &operation.metrics_listen else { return Ok(None) };
+        let Some(address) = operation.metrics_listen else { return Ok(None) };
         let endpoint = Endpoint::start(address, operation.metrics_series_max as usize)?;
         if !endpoint.address().ip().is_loopback() {
             self.warn(&format!(

@@ -87,3 +87,14 @@ fn an_address_in_use_is_reported() {
     ottla(&args, "").failed(1, &[&format!("--metrics-listen {taken}: address already in use")]);
     end(broker);
 }
+
+/// The broker and a client ended with the exit code of a failure, and without a word about the form of an address.
+#[test]
+fn an_address_that_is_none_is_a_usage_error() {
+    for command in [&["broker", "--durability", "memory"][..], &["produce", "orders"]] {
+        for address in ["9090", "localhost", "127.0.0.1:99999"] {
+            ottla(&[command, &["--metrics-listen", address]].concat(), "")
+                .failed(2, &["--metrics-listen", address, "expected HOST:PORT"]);
+        }
+    }
+}

@@ -44,7 +44,7 @@ struct Shared {
 
 impl Endpoint {
     /// Listens on this address. Until [`Endpoint::show`], the broker is starting.
-    pub(super) fn start(address: &str, series_max: usize) -> Result<Self, Failure> {
+    pub(super) fn start(address: SocketAddr, series_max: usize) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::failed(format!("--metrics-listen {address}: {}", sentence(&error)))
         };
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_broker_that_starts_is_healthy_and_not_ready() {
-        let endpoint = Endpoint::start("127.0.0.1:0", 10).expect("a free port");
+        let endpoint = Endpoint::start(SocketAddr::from(([127, 0, 0, 1], 0)), 10).expect("a free port");
         let status = |path| endpoint.shared.page(path).map(|page| page.status);
         assert_eq!(
             (status("/healthz"), status("/readyz"), status("/metrics")),
