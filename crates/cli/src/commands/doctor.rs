@@ -93,6 +93,11 @@ fn examine(args: &Args, config: &Config, report: &mut Report) -> Result<Measurem
     Ok(measurements)
 }
 
+/// The text of a failure without the advice to run this command.
+fn without_doctor(failure: &str) -> &str {
+    failure.split(" (run `ottla doctor").next().unwrap_or(failure)
+}
+
 /// Connects as a program would: with the client, these properties and its retries.
 fn connect_with_client(config: Config) -> Step {
     let target = config.bootstrap_servers.clone();
@@ -104,7 +109,7 @@ fn connect_with_client(config: Config) -> Step {
         Ok((_, cluster)) => step.fact(format!("brokers: {}", cluster.brokers.len())),
         Err(failure) => step
             .status(Status::Fail)
-            .fact(failure.to_string())
+            .fact(without_doctor(&failure.to_string()))
             .advice("resolve the problems of the steps above first; -vv shows the client's log"),
     }
 }

@@ -64,6 +64,16 @@ fn a_round_trip_that_is_slow_for_a_moment_is_measured_again() {
     assert!(!found.stdout.contains("the delay of a delayed acknowledgement"), "{}", found.stdout);
 }
 
+/// The step of the client had the advice to run the doctor.
+#[test]
+fn the_doctor_does_not_advise_to_run_the_doctor() {
+    let closing = listen(drop);
+    let found = ottla(&["doctor", "-b", &closing.to_string()], "").failed(1, &["client"]);
+    let step = found.stdout.lines().find(|line| line.contains(" client ")).expect("a step");
+    assert!(step.starts_with("FAIL ") && step.contains("no broker could be reached"), "{}", found.stdout);
+    assert!(!found.stdout.contains("ottla doctor"), "{}", found.stdout);
+}
+
 /// It waits for a line, as many web servers do: what a client of Kafka sends has none.
 #[test]
 fn a_web_server_that_waits_for_a_line_is_recognised() {
