@@ -129,6 +129,7 @@ fn identity(found: &Metadata) -> (u64, u64) {
 
 /// Listens at a unix socket of mode 0600. The socket of a broker that was killed is replaced.
 fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
+    check_length(path)?;
     // Only the owner can enter the directory: clients cannot connect before the mode of the socket is set.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = tempfile::Builder::new().prefix(".").rand_bytes(6).tempdir_in(parent)?;
@@ -145,6 +146,15 @@ fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
     })?;
     drop(locked);
     Ok((Arc::new(listener), SocketFile { path: path.to_owned(), identity }))
+}
+
+/// Refuses a path that clients cannot connect to. The socket itself has another name first, which may be short enough.
+fn check_length(path: &Path) -> io::Result<()> {
+    std::os::unix::net::SocketAddr::from_pathname(path).map(drop).map_err(|_| {
+        let bytes = path.as_os_str().len();
+        let text = format!("the path has {bytes} bytes, and no client can connect to a socket with so many: use a shorter path");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
 }
 
 fn in_use() -> io::Error {
@@ -275,6 +285,18 @@ mod tests {
             assert!(listening == 1 && started.iter().all(|(_, is_up)| *is_up), "round {round}: {started:?}");
             assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "all is removed");
         }
+    }
+
+    /// The broker started, and no client could connect to its socket.
+    #[test]
+    fn a_path_that_is_too_long_for_clients_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("c".repeat(120));
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let refused = listen_at(&path).expect_err("too long").to_string();
+        assert!(refused.contains(&format!("{} bytes", path.as_os_str().len())), "{refused}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "no file stays");
     }
 
     #[test]
