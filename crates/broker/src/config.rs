@@ -314,7 +314,7 @@ impl BrokerConfig {
                 None => self.given.remove(name),
             };
         }
-        applied
+        applied.map_err(|error| named(error, name))
     }
 
     /// The listeners that the properties describe, with their security: `listeners`, `advertised.listeners`, `ssl.*`, `sasl.*`
@@ -532,6 +532,15 @@ fn principals(value: &str) -> Result<Vec<String>, String> {
         Some(_) | None => Err(format!("super.users: `{name}` is no principal: use User:<name>")),
     });
     checked.collect()
+}
+
+/// An error about the topic setting whose default a property is, with the name of the property.
+fn named(error: String, property: &str) -> String {
+    let of_topic = settings::topic_setting_name(property).and_then(|setting| error.strip_prefix(setting));
+    match of_topic.filter(|rest| rest.starts_with(['=', ':'])) {
+        Some(rest) => format!("{property}{rest}"),
+        None => error,
+    }
 }
 
 fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {

@@ -187,13 +187,28 @@ impl Setting {
 
     fn not_a_number(&self, value: &str, what: &str) -> Result<(), String> {
         let what = if what == "whole" { "whole number" } else { "number" };
-        let range = match &self.allowed {
-            Allowed::Numbers { also: Some(also), min, max } => format!(" from {min} to {max}, or {also}"),
-            Allowed::Numbers { min, max, .. } if max.is_finite() => format!(" from {min} to {max}"),
-            Allowed::Numbers { min, .. } => format!(" of at least {min}"),
-            _ => String::new(),
+        Err(format!("{}=`{value}`: not a {what}{}", self.name, self.range()))
+    }
+
+    /// The range of the numbers. Its end is that of the type if the setting has none: a larger number is a whole number, too.
+    fn range(&self) -> String {
+        let of_type: Option<(i64, i64)> = match self.kind {
+            Kind::Int => Some((i32::MIN.into(), i32::MAX.into())),
+            Kind::Short => Some((i16::MIN.into(), i16::MAX.into())),
+            Kind::Long => Some((i64::MIN, i64::MAX)),
+            Kind::Boolean | Kind::String | Kind::Double | Kind::List | Kind::Class | Kind::Password => None,
         };
-        Err(format!("{}=`{value}`: not a {what}{range}", self.name))
+        match (&self.allowed, of_type) {
+            (Allowed::Numbers { also, min, max }, _) if max.is_finite() || of_type.is_some() => {
+                let most = of_type.map(|(_, most)| most).filter(|most| *max >= *most as f64);
+                let max = most.map_or_else(|| max.to_string(), |most| most.to_string());
+                let also = also.map(|also| format!(", or {also}")).unwrap_or_default();
+                format!(" from {min} to {max}{also}")
+            }
+            (Allowed::Numbers { min, .. }, _) => format!(" of at least {min}"),
+            (_, Some((least, most))) => format!(" from {least} to {most}"),
+            (_, None) => String::new(),
+        }
     }
 
     /// The documentation in DescribeConfigs.
@@ -603,9 +618,17 @@ mod tests {
         assert_eq!(check("retention.ms", "-1"), Some(Ok(())));
         assert_eq!(
             check("retention.ms", "-2"),
-            refused("retention.ms=`-2`: not a whole number of at least -1")
+            refused("retention.ms=`-2`: not a whole number from -1 to 9223372036854775807")
         );
-        assert_eq!(check("flush.ms", "soon"), refused("flush.ms=`soon`: not a whole number of at least 0"));
+        assert_eq!(
+            check("flush.ms", "soon"),
+            refused("flush.ms=`soon`: not a whole number from 0 to 9223372036854775807")
+        );
+        // It was `not a whole number of at least 0`.
+        assert_eq!(
+            check("max.message.bytes", "99999999999"),
+            refused("max.message.bytes=`99999999999`: not a whole number from 0 to 2147483647")
+        );
         assert_eq!(check("preallocate", "maybe"), refused("preallocate=`maybe`: neither true nor false"));
         assert_eq!(check("compression.gzip.level", "-1"), Some(Ok(())));
         assert_eq!(
@@ -615,6 +638,20 @@ mod tests {
         assert_eq!(check("cleanup.policy", "compact, delete"), Some(Ok(())));
         assert_eq!(check("cleanup.policy", "shred"), refused("cleanup.policy=`shred`: use compact, delete"));
         assert_eq!(check("no.such.name", "1"), None);
+    }
+
+    /// The error was about the topic setting whose default the property is.
+    #[test]
+    fn an_error_names_the_property_that_was_set() {
+        let refused =
+            |name: &str, value: &str| BrokerConfig::default().set(name, value).expect_err("out of range");
+        for (name, value, range) in [
+            ("message.max.bytes", "99999999999", "from 0 to 2147483647"),
+            ("log.retention.ms", "soon", "from -1 to 9223372036854775807"),
+            ("log.retention.hours", "soon", "from -1 to 9223372036854775807"),
+        ] {
+            assert_eq!(refused(name, value), format!("{name}=`{value}`: not a whole number {range}"));
+        }
     }
 
     #[test]
