@@ -256,7 +256,17 @@ fn not_locked(dir: &Path, source: &io::Error) -> String {
         }
         io::ErrorKind::PermissionDenied => {
             let user = rustix::process::geteuid().as_raw();
-            let found = dir.ancestors().find_map(|path| Some((path, std::fs::metadata(path).ok()?.uid())));
+            // A file of another user in a directory of this one: the lock was held by a process of root.
+            let lock = dir.join(LOCK_NAME);
+            let mut paths = std::iter::once(&*lock).chain(dir.ancestors());
+            let found = paths.find_map(|path| Some((path, std::fs::metadata(path).ok()?.uid())));
+            if let Some((path, _)) = found.filter(|(_, owner)| *owner == user) {
+                let path = path.display();
+                return format!(
+                    "cannot be locked: {source}: {path} belongs to user {user}, as whom this process runs, and its mode denies the \
+                     access: change it with `chmod u+rwX {path}`"
+                );
+            }
             let owner = found.map_or_else(String::new, |(path, owner)| {
                 format!(" and {} belongs to user {owner}", path.display())
             });
@@ -329,6 +339,22 @@ mod tests {
         assert_eq!(storage.list("orders-0").expect("listed").len(), 1);
         assert_eq!(storage.file_len("orders-0/x.log").expect("a size"), 5);
         assert!(storage.open("../x", Open::Create).is_err());
+    }
+
+    /// The owner was advised to run the process as the owner, or to change the owner to the same one.
+    #[test]
+    fn the_remedy_for_a_denied_lock_depends_on_the_owner() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let denied = || not_locked(tmp.path(), &io::ErrorKind::PermissionDenied.into());
+        let path = tmp.path().display().to_string();
+        assert!(denied().ends_with(&format!("change it with `chmod u+rwX {path}`")), "{}", denied());
+        std::fs::write(tmp.path().join(LOCK_NAME), "").expect("written");
+        assert!(denied().ends_with(&format!("`chmod u+rwX {path}/{LOCK_NAME}`")), "{}", denied());
+        // A directory of root, for all other users: no directory has a name with a line feed.
+        if !rustix::process::geteuid().is_root() {
+            let text = not_locked(Path::new("/\n"), &io::ErrorKind::PermissionDenied.into());
+            assert!(text.contains("/ belongs to user 0; run it as the owner"), "{text}");
+        }
     }
 
     /// A link to a file of another user of the machine, or to a device, was read and written.
