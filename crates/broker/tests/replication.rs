@@ -118,6 +118,26 @@ fn writes_need_min_insync_replicas_and_the_leader_fails_over() {
     assert_eq!(shown(&mut second, "orders"), [(vec![1, 2, 3], vec![1, 2], 1)]);
 }
 
+/// They were listed as if they were up. Kafka leaves them out in version 0, which has an error for it.
+#[test]
+fn metadata_of_version_0_leaves_out_replicas_that_are_down() {
+    let broker = Broker::builder().memory().nodes(3).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let single = |name, count| CreatableTopic { num_partitions: 1, ..topic(name, count) };
+    let topics = vec![single("orders", 3), single("others", 1)];
+    assert_eq!(create(&mut connection, topics), [(ErrorCode::None, 3), (ErrorCode::None, 1)]);
+    let mut found = |version: i16, topic: &str| {
+        let mut answer = connection.ask(version, &metadata_of(topic)).expect("an answer");
+        let one = answer.topics.remove(0).partitions.remove(0);
+        (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes)
+    };
+    assert_eq!(found(0, "orders"), (ErrorCode::None, 1, vec![1, 2, 3], vec![1, 2, 3]));
+    assert!(broker.cluster().take_down(2));
+    assert_eq!(found(0, "orders"), (ErrorCode::ReplicaNotAvailable, 1, vec![1, 3], vec![1, 3]));
+    assert_eq!(found(1, "orders"), (ErrorCode::None, 1, vec![1, 2, 3], vec![1, 3]));
+    assert_eq!(found(0, "others"), (ErrorCode::None, 1, vec![1], vec![1]));
+}
+
 /// The codes that a node answers to a fetch, a lookup of an offset and one of an epoch's end, for `orders` partition 0.
 fn codes_with_epoch(connection: &mut Raw, current_leader_epoch: i32) -> [ErrorCode; 3] {
     let partition = FetchPartition { current_leader_epoch, partition_max_bytes: 1, ..Default::default() };

@@ -22,6 +22,8 @@ use crate::topics::{METADATA_TOPIC, NewTopic, Topic, check_name};
 /// From this version on, a topic can be requested by its id, without a name. The fields are those of version 10, in which Kafka does not
 /// accept them.
 const IDS_FROM: i16 = 12;
+/// From this version on, the lists of replicas have the nodes that are down, too.
+const DOWN_REPLICAS_FROM: i16 = 1;
 
 impl Api for MetadataRequest {
     async fn handle(self, context: RequestContext) -> MetadataResponse {
@@ -36,7 +38,7 @@ impl Api for MetadataRequest {
         let mut throttle = Duration::ZERO;
         let mut topics: Vec<MetadataResponseTopic> = if all {
             let topics = cluster.topics().into_iter().filter(|topic| context.may_see_topic(&topic.name));
-            topics.map(|topic| described(cluster, &topic)).collect()
+            topics.map(|topic| described(cluster, &topic, context.version)).collect()
         } else {
             let wanted = self.topics.unwrap_or_default();
             // A topic that is requested by its id has no name, or any.
@@ -159,7 +161,7 @@ fn one(
     let name = name.filter(|_| id == Uuid::ZERO);
     let Some(name) = name else {
         return match cluster.topic_by_id(id) {
-            Some(topic) => described(cluster, &topic),
+            Some(topic) => described(cluster, &topic, context.version),
             None => MetadataResponseTopic {
                 error_code: ErrorCode::UnknownTopicId,
                 name: unknown_name(context.version),
@@ -169,7 +171,7 @@ fn one(
         };
     };
     if let Some(topic) = cluster.topic(&name) {
-        return described(cluster, &topic);
+        return described(cluster, &topic, context.version);
     }
     let error_code = match (failed.get(&name), check_name(&name)) {
         (Some(code), _) => *code,
@@ -184,7 +186,7 @@ fn one(
     }
 }
 
-fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
+fn described(cluster: &Cluster, topic: &Topic, version: i16) -> MetadataResponseTopic {
     let error_code = cluster.overrides.topic_error(&topic.name);
     let has_partitions = match error_code {
         ErrorCode::None => true,
@@ -192,17 +194,23 @@ fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
         _ => cluster.overrides.topic_errors_keep_partitions(),
     };
     let partitions = topic.partitions.iter().filter(|_| has_partitions);
+    let partitions = partitions.map(|partition| described_partition(cluster, topic, partition, version));
     MetadataResponseTopic {
         error_code,
         name: Some(topic.name.to_string()),
         topic_id: topic.id,
         is_internal: is_internal(&topic.name),
-        partitions: partitions.map(|partition| described_partition(cluster, topic, partition)).collect(),
+        partitions: partitions.collect(),
         ..Default::default()
     }
 }
 
-fn described_partition(cluster: &Cluster, topic: &Topic, partition: &Partition) -> MetadataResponsePartition {
+fn described_partition(
+    cluster: &Cluster,
+    topic: &Topic,
+    partition: &Partition,
+    version: i16,
+) -> MetadataResponsePartition {
     let told = cluster.overrides.leader_told(&partition.topic, partition.index);
     let (leader, epoch) = told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
     let mut replicas = cluster.replicas(topic, partition);
@@ -210,8 +218,18 @@ fn described_partition(cluster: &Cluster, topic: &Topic, partition: &Partition) 
         replicas.in_sync.clone_from(&shown);
         replicas.all = shown;
     }
+    let mut error_code = if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None };
+    if version < DOWN_REPLICAS_FROM {
+        // As in Kafka: these clients take every node of the lists for one that is up.
+        let count = replicas.all.len();
+        replicas.all.retain(|id| cluster.is_node_up(*id));
+        replicas.in_sync.retain(|id| cluster.is_node_up(*id));
+        if error_code == ErrorCode::None && replicas.all.len() < count {
+            error_code = ErrorCode::ReplicaNotAvailable;
+        }
+    }
     MetadataResponsePartition {
-        error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
+        error_code,
         partition_index: partition.index,
         leader_id: leader,
         leader_epoch: epoch,
