@@ -443,6 +443,24 @@ fn a_topic_is_not_deleted_by_its_name_beside_an_id() {
     }
 }
 
+/// The list was null. Kafka's is empty, and has an error of its own.
+#[test]
+fn a_client_that_may_only_create_a_topic_gets_an_empty_list_of_its_settings() {
+    let disk = world(vec![acl(TOPICS, LITERAL, "new", CREATE, ALLOW)]);
+    let (_broker, mut connection) = start(&disk, &[]);
+    let new = m::create_topics::CreatableTopic {
+        name: "new".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let request = m::CreateTopicsRequest { topics: vec![new], timeout_ms: 10_000, ..Default::default() };
+    let topic = connection.ask(7, &request).expect("an answer").topics.remove(0);
+    assert_eq!(topic.error_code, ErrorCode::None);
+    assert_eq!(topic.topic_config_error_code, ErrorCode::TopicAuthorizationFailed);
+    assert_eq!((topic.configs, topic.num_partitions), (Some(Vec::new()), -1));
+}
+
 /// Kafka: the right of a replica suffices for OffsetForLeaderEpoch.
 #[test]
 fn a_replica_learns_the_ends_of_epochs_without_a_right_to_the_topic() {

@@ -234,6 +234,27 @@ fn a_setting_without_a_value_is_refused() {
     }
 }
 
+/// It was null in a result with an error. Kafka's is empty.
+#[test]
+fn a_topic_that_is_not_created_has_an_empty_list_of_settings() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for (name, code) in [("orders", ErrorCode::None), ("a b", ErrorCode::InvalidTopicException)] {
+        let topic = CreatableTopic {
+            name: name.into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            ..Default::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+        let topic = connection.ask(5, &request).expect("an answer").topics.remove(0);
+        let configs = topic.configs.expect("a list");
+        let is_created = code == ErrorCode::None;
+        assert_eq!((topic.error_code, configs.is_empty()), (code, !is_created), "{name}");
+        assert_eq!(topic.num_partitions, if is_created { 1 } else { -1 }, "{name}");
+    }
+}
+
 /// It was refused with TOPIC_AUTHORIZATION_FAILED, also in Metadata. Kafka's controller answers INVALID_REQUEST, and its broker does
 /// not report errors of topics that it would create.
 #[test]

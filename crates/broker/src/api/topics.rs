@@ -47,21 +47,20 @@ impl Api for CreateTopicsRequest {
             name: topic.name,
             error_code: code,
             error_message: Some(code.message().to_owned()),
-            configs: None,
             ..Default::default()
         });
         CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
     }
 }
 
-/// Removes the settings of topics from clients that may not describe them (KIP-525).
+/// Removes the settings of new topics from clients that may not describe them (KIP-525). Their list is empty, and not null, as in Kafka.
 fn hide_settings(context: &RequestContext, topics: &mut [CreatableTopicResult]) {
-    for topic in topics.iter_mut().filter(|topic| topic.configs.is_some()) {
+    for topic in topics.iter_mut().filter(|topic| topic.error_code == ErrorCode::None) {
         if context.may(Operation::DescribeConfigs, ResourceType::Topic, &topic.name) {
             continue;
         }
         topic.topic_config_error_code = ErrorCode::TopicAuthorizationFailed;
-        topic.configs = None;
+        topic.configs = Some(Vec::new());
         (topic.num_partitions, topic.replication_factor) = (-1, -1);
     }
 }
@@ -95,7 +94,6 @@ fn create_all(
             name: asked.name.clone(),
             error_code,
             error_message: Some(reason),
-            configs: None,
             ..Default::default()
         },
     });
