@@ -409,6 +409,16 @@ fn delete(connection: &mut Raw, topic: &str) -> ErrorCode {
     connection.ask(6, &request).expect("an answer").responses[0].error_code
 }
 
+/// It got TOPIC_AUTHORIZATION_FAILED, as if another client could delete the topics.
+#[test]
+fn a_broker_without_topic_deletion_says_so_to_clients_without_rights() {
+    let (broker, mut connection) = start(&world(Vec::new()), &[("delete.topic.enable", "false")]);
+    for topic in ["secret", TOPIC, "missing"] {
+        assert_eq!(delete(&mut connection, topic), ErrorCode::TopicDeletionDisabled, "{topic}");
+    }
+    assert!(broker.cluster().offsets_of("secret", 0).is_some());
+}
+
 /// Kafka's controller asks for DELETE of the cluster before it asks for the topics. Each topic was refused.
 #[test]
 fn a_client_that_may_delete_in_the_cluster_deletes_every_topic() {

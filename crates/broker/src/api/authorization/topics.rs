@@ -98,6 +98,10 @@ impl Authorize for m::metadata::MetadataRequest {
 
 impl Authorize for m::delete_topics::DeleteTopicsRequest {
     fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+        // As in Kafka, the request is refused for all topics before the rights of the client count.
+        if !access.context.cluster().config.delete_topics {
+            return Verdict::Granted;
+        }
         // As in Kafka, such a client need not be allowed to describe the topics.
         if access.may_on_all_topics(Operation::Delete) {
             return Verdict::Granted;
