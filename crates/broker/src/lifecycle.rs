@@ -165,8 +165,8 @@ impl Cluster {
         config.check_together(&self.topic_defaults()).map_err(|reason| (ErrorCode::InvalidConfig, reason))
     }
 
-    /// Returns the replication factor of a new topic. Refuses more replicas than there are nodes.
-    fn check_replication(&self, name: &str, replication: i32) -> Result<i32, Refusal> {
+    /// Returns the replication factor of new partitions. Refuses more replicas than there are nodes.
+    pub(crate) fn check_replication(&self, name: &str, replication: i32) -> Result<i32, Refusal> {
         let nodes = self.node_ids().count() as i32;
         if replication < 1 {
             return Ok(self.config.replication_default.min(nodes));

@@ -103,6 +103,22 @@ fn a_node_that_is_unregistered_gets_no_replicas() {
     assert_eq!(replicas(&mut connection), [[1, 2], [2, 1], [1, 2]]);
 }
 
+/// They had fewer replicas than the other partitions.
+#[test]
+fn partitions_are_not_added_with_fewer_nodes_than_replicas() {
+    let (broker, mut connection) = start(&MemStorage::new(), 3, &[]);
+    assert_eq!(create(&mut connection, topic(1, 3)), ErrorCode::None);
+    // A node that is down has replicas; one that is unregistered has none.
+    assert!(broker.cluster().take_down(3));
+    assert_eq!(grow(&mut connection, 2), ErrorCode::None);
+    let unregistered = connection.ask(0, &UnregisterBrokerRequest { broker_id: 3 }).expect("an answer");
+    assert_eq!(unregistered.error_code, ErrorCode::None);
+    assert_eq!(grow(&mut connection, 3), ErrorCode::InvalidReplicationFactor);
+    assert_eq!(broker.add_node(3), Ok(()));
+    assert_eq!(grow(&mut connection, 3), ErrorCode::None);
+    assert_eq!(replicas(&mut connection)[2], [3, 1, 2]);
+}
+
 /// They had as many as the topic had when it was created. Kafka counts those of partition 0.
 #[test]
 fn new_partitions_have_as_many_replicas_as_partition_0() {

@@ -126,6 +126,7 @@ impl Cluster {
         let have = topic.partitions.len() as i32;
         let count = topic.partitions.first().map_or(1, |first| self.replicas(topic, first).all.len().max(1));
         let Some(chosen) = chosen else {
+            self.check_replication(&topic.name, count as i32)?;
             assignments.extend(self.place(have..have + more, count, topic.replication));
             return Ok(assignments);
         };
