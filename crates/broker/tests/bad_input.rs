@@ -115,6 +115,23 @@ fn a_batch_that_contradicts_itself_under_a_right_checksum_is_an_invalid_record()
     assert_eq!(appended(&broker), 0);
 }
 
+/// It was written with the offsets of the log. A producer that passes here would fail at Kafka.
+#[test]
+fn a_batch_with_another_base_offset_than_0_is_an_invalid_record() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let sound = batch(&[b"one", b"two"], &Seal::default());
+    for base_offset in [1_i64, -1, 1 << 40] {
+        // No checksum covers it.
+        let mut wrong = sound.clone();
+        wrong[..8].copy_from_slice(&base_offset.to_be_bytes());
+        let answer = connection.produce("orders", -1, &wrong);
+        assert_eq!(answer.error_code, ErrorCode::InvalidRecord, "{base_offset}");
+    }
+    assert_eq!(appended(&broker), 0);
+    assert_eq!(connection.produce("orders", -1, &sound).error_code, ErrorCode::None);
+}
+
 /// Java's producer fails the named records with the error, and the others of the batch as not at fault (KIP-467).
 #[test]
 fn a_batch_with_timestamps_out_of_range_names_their_records() {

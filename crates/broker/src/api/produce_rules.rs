@@ -16,8 +16,8 @@ pub(super) enum RefusedRecords {
     Error(AppendError),
 }
 
-/// Checks that these bytes are one batch, the one of the header, and that producers with this version of Produce know its codec.
-/// A check or an approval of the first of several batches would count for all.
+/// Checks that these bytes are one batch, the one of the header, that its offsets begin with 0, and that producers with this version of
+/// Produce know its codec. A check or an approval of the first of several batches would count for all.
 pub(super) fn refusal_of(
     header: &BatchHeader,
     records_bytes: usize,
@@ -29,6 +29,12 @@ pub(super) fn refusal_of(
         let what = "several batches for one partition: a request has one";
         return Some(RefusedRecords::Error(AppendError::NotAllowed { dir: dir(), what }));
     }
-    let is_too_new = version < ZSTD_FROM && matches!(header.compression(), Ok(Compression::Zstd));
-    is_too_new.then_some(RefusedRecords::Code(ErrorCode::UnsupportedCompressionType))
+    if version < ZSTD_FROM && matches!(header.compression(), Ok(Compression::Zstd)) {
+        return Some(RefusedRecords::Code(ErrorCode::UnsupportedCompressionType));
+    }
+    // As in Kafka (`UnifiedLog.analyzeAndValidateRecords`): a producer with other offsets in its batches fails there.
+    (header.base_offset != 0).then(|| {
+        let what = "a batch whose base offset is not 0: the broker assigns the offsets";
+        RefusedRecords::Error(AppendError::NotAllowed { dir: dir(), what })
+    })
 }
