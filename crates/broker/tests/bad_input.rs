@@ -13,7 +13,7 @@ use ottla_protocol::{ErrorCode, frame};
 use ottla_wire::{BatchBuilder, Compression, Seal};
 
 use crate::common::sound;
-use crate::common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
+use crate::common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, set_crc, sized};
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory")
@@ -111,6 +111,22 @@ fn a_batch_that_contradicts_itself_under_a_right_checksum_is_an_invalid_record()
         wrong[17..21].copy_from_slice(&crc.to_be_bytes());
         let answer = connection.produce("orders", -1, &wrong);
         assert_eq!(answer.error_code, ErrorCode::InvalidRecord, "{value} at {at}");
+    }
+    assert_eq!(appended(&broker), 0);
+}
+
+/// It was CORRUPT_MESSAGE, for which producers send it again until their delivery time-out.
+#[test]
+fn a_batch_of_an_unknown_codec_under_a_right_checksum_is_an_invalid_record() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let long = vec![b'x'; 100_000];
+    for (codec, value) in [(5, &b"short"[..]), (7, &long)] {
+        let mut wrong = batch(&[value], &Seal::default());
+        wrong[22] |= codec;
+        assert_eq!(connection.produce("orders", -1, &wrong).error_code, ErrorCode::CorruptMessage, "{codec}");
+        set_crc(&mut wrong);
+        assert_eq!(connection.produce("orders", -1, &wrong).error_code, ErrorCode::InvalidRecord, "{codec}");
     }
     assert_eq!(appended(&broker), 0);
 }

@@ -81,10 +81,10 @@ impl Checker<'_> {
             let (dir, bytes) = (self.dir.to_owned(), batch.len());
             return Err(AppendError::TooLarge { dir, what: "a batch", bytes, max });
         }
-        let codec = header.compression().map_err(|source| self.corrupt(source))?;
         if self.options.check != Check::Trusted {
             header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
         }
+        let codec = header.compression().map_err(|source| self.invalid_batch(source))?;
         if client {
             self.client_batch(header)?;
         }

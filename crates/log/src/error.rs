@@ -213,7 +213,7 @@ pub enum AppendError {
         /// The problem.
         source: BatchError,
     },
-    /// The checksum is right, and the header contradicts itself; or the batch has an old format.
+    /// The checksum is right, and the header contradicts itself or names an unknown codec; or the batch has an old format.
     #[error("log {dir}: {source}")]
     InvalidBatch {
         /// The directory of the log that rejected the batch.

@@ -182,7 +182,8 @@ fn batches_that_are_not_right_are_refused_and_leave_nothing() {
     assert!(matches!(refuse(patched(22, &[0x20]), client), AppendError::NotAllowed { .. }), "control");
     assert!(matches!(refuse(patched(22, &[0x10]), client), AppendError::NotAllowed { .. }), "transactional");
     assert!(matches!(refuse(patched(22, &[0x08]), client), AppendError::NotAllowed { .. }), "append time");
-    assert!(matches!(refuse(patched(22, &[0x05]), client), AppendError::Corrupt { .. }), "no such codec");
+    assert!(matches!(refuse(patched(22, &[0x05]), client), AppendError::InvalidBatch { .. }), "codec 5");
+    assert!(matches!(refuse(flipped(22, 0x05), client), AppendError::Corrupt { .. }), "a damaged codec");
     assert!(matches!(refuse(patched(22, &[0x04]), client), AppendError::InvalidRecords { .. }), "not zstd");
     assert!(matches!(refuse(patched(43, &9_i64.to_be_bytes()), client), AppendError::NotAllowed { .. }));
     assert!(matches!(refuse(batch(NOW, &[&[0; 1000]]), client), AppendError::TooLarge { max: 1000, .. }));
