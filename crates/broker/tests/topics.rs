@@ -18,7 +18,7 @@ use ottla_protocol::messages::describe_topic_partitions::{
 use ottla_protocol::{ErrorCode, Uuid};
 use ottla_wire::Seal;
 
-use crate::common::{PATIENCE, Raw, batch, metadata_of};
+use crate::common::{PATIENCE, Raw, batch, metadata_of, produce_request};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
@@ -97,6 +97,39 @@ fn settings_of_a_topic_hold_across_a_restart() {
         std::thread::yield_now();
     }
     assert_eq!(broker.cluster().offsets_of("orders", 0).expect("a partition").1, 20);
+}
+
+/// It was that of the arrival of the request: while a batch was checked, others were appended with later times.
+#[test]
+fn log_append_time_is_the_time_of_the_append() {
+    // It goes on with each look at it.
+    let clock = AtomicI64::new(NOW_MS);
+    let clock = Clock::Custom(Arc::new(move || clock.fetch_add(1, Ordering::Relaxed)));
+    let broker = Broker::builder().memory().clock(clock).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let config =
+        CreatableTopicConfig { name: "message.timestamp.type".into(), value: Some("LogAppendTime".into()) };
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: 2,
+        replication_factor: 1,
+        configs: vec![config],
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+    let created = connection.ask(7, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    let of = |index| {
+        let mut topic = produce_request("orders", -1, &batch(&[b"v"], &Seal::default())).topic_data.remove(0);
+        topic.partition_data[0].index = index;
+        topic
+    };
+    let mut request = produce_request("orders", -1, &[]);
+    request.topic_data = vec![of(0), of(1)];
+    let answer = connection.ask(12, &request).expect("an answer");
+    let parts: Vec<_> = answer.responses.iter().flat_map(|topic| &topic.partition_responses).collect();
+    assert!(parts.iter().all(|part| part.error_code == ErrorCode::None), "{parts:?}");
+    assert!(parts[0].log_append_time_ms < parts[1].log_append_time_ms, "{parts:?}");
 }
 
 /// As in Apache Kafka. They were written, and made a segment that was larger than the setting.

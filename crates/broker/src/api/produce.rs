@@ -16,7 +16,7 @@ use ottla_protocol::messages::produce::{
     TopicProduceResponse,
 };
 use ottla_protocol::{ApiKey, ErrorCode};
-use ottla_wire::BatchHeader;
+use ottla_wire::{BatchHeader, TimestampType};
 use tokio::time::Instant;
 
 use super::fetch::CHARGED_WAIT_MAX;
@@ -474,6 +474,7 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
         (Ok(partition), Some(_), None) => match log_with_offsets(cluster, partition, offsets_of(&records)) {
             Err(refused) => (Err(refused), Pending::default()),
             Ok(log) => {
+                let now_ms = time_of_append(cluster, &log, now_ms);
                 let (result, pending) =
                     append_one(cluster, partition, log, now_ms, (records, buffer), check, transactional);
                 rejected = result.as_ref().err().map(RejectedRecords::of).unwrap_or_default();
@@ -494,6 +495,15 @@ fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Do
     }
     let needs_flush = pending.is_flush_due && cluster.config.durability == Durability::Os;
     Done { index, partition, result, needs_flush, rejected }
+}
+
+/// The time of an append. As in Kafka, a log with `LogAppendTime` gets it under its lock, so that its times do not go back: checks of
+/// batches and approvals of transactions take time.
+fn time_of_append(cluster: &Cluster, log: &Log, begun_ms: i64) -> i64 {
+    match log.config().timestamp_type {
+        TimestampType::CreateTime => begun_ms,
+        TimestampType::LogAppendTime => cluster.clock.now_ms(),
+    }
 }
 
 /// The error of a response. A log goes offline when its topic is deleted.
