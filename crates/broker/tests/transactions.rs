@@ -256,6 +256,29 @@ fn the_guards_of_denied_transactions_are_not_kept() {
     assert_eq!(broker.cluster().remembered_producers(), before);
 }
 
+/// The batch of the first producer was appended. Kafka refuses the whole request.
+#[test]
+fn transactional_records_of_several_producers_in_one_request_are_refused() {
+    let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");
+    broker.cluster().set_transactions_approved(true);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let plain = produce_request("orders", -1, &batch(&[b"x"], &Seal::default()));
+    let mut request = produce_request("orders", -1, &batch(&[b"x"], &seal(7, 0)));
+    let other = produce_request("orders", -1, &batch(&[b"x"], &seal(9, 0)));
+    for (index, mut one) in [(1, other), (2, plain)] {
+        one.topic_data[0].partition_data[0].index = index;
+        request.topic_data.append(&mut one.topic_data);
+    }
+    request.transactional_id = Some("t".into());
+    let answer = connection.ask(11, &request).expect("an answer");
+    let parts = answer.responses.iter().flat_map(|topic| &topic.partition_responses);
+    let codes: Vec<ErrorCode> = parts.map(|part| part.error_code).collect();
+    assert_eq!(codes, [ErrorCode::InvalidProducerIdMapping; 3]);
+    for index in 0..3 {
+        assert_eq!(broker.cluster().offsets_of("orders", index), Some((0, 0)), "partition {index}");
+    }
+}
+
 #[test]
 fn transactional_records_without_a_transactional_id_are_refused() {
     let broker = broker();

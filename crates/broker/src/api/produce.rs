@@ -253,24 +253,27 @@ fn take_error(cluster: &Cluster, node: i32, part: &Part) -> Option<ErrorCode> {
 #[cold]
 async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String, parts: Vec<&mut Part>) {
     let (cluster, version) = (context.cluster(), context.version);
-    let mut producer = None;
+    let (producer_id, producer_epoch) = match producer_of_all(&parts) {
+        Ok(Some(producer)) => producer,
+        Ok(None) => return,
+        Err(code) => {
+            for part in parts {
+                part.denied = Some(code);
+            }
+            return;
+        }
+    };
     let mut begun = Vec::new();
     for part in parts {
         let Ok(partition) = &part.partition else { continue };
         // The append reports its partition's other leader.
         let is_refused = part.refused.is_some() || part.denied.is_some();
-        let header = part.header.filter(|_| !is_refused);
         let is_led = partition.check_leader(context.node(), -1).is_ok();
-        let Some(header) = header.filter(|header| is_led && header.is_transactional()) else { continue };
-        if *producer.get_or_insert((header.producer_id, header.producer_epoch))
-            != (header.producer_id, header.producer_epoch)
-        {
-            part.denied = Some(ErrorCode::InvalidProducerIdMapping);
-            continue;
-        }
+        let header = part.header.filter(|_| is_led && !is_refused && producer_of(part).is_some());
+        let Some(header) = header else { continue };
         let first = FirstBatch {
-            producer_id: header.producer_id,
-            producer_epoch: header.producer_epoch,
+            producer_id,
+            producer_epoch,
             base_sequence: header.base_sequence,
             supports_epoch_bump: version >= ADDS_PARTITIONS_FROM,
         };
@@ -284,7 +287,6 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
             Err(GuardsFull) => part.denied = Some(ErrorCode::NotEnoughReplicas),
         }
     }
-    let Some((producer_id, producer_epoch)) = producer.filter(|_| !begun.is_empty()) else { return };
     let request = ApprovalRequest {
         transactional_id,
         producer_id,
@@ -303,6 +305,21 @@ async fn approve(context: &RequestContext, now_ms: i64, transactional_id: String
         // The producer sends the batch again.
         part.denied = Some(ErrorCode::NotEnoughReplicas);
     }
+}
+
+/// The producer of the transactional batches of a request, if it has any. As in Kafka, nothing of a request of several is appended.
+fn producer_of_all(parts: &[&mut Part]) -> Result<Option<(i64, i16)>, ErrorCode> {
+    let mut producers = parts.iter().filter_map(|part| producer_of(part));
+    let first = producers.next();
+    let is_one = producers.all(|other| Some(other) == first);
+    if is_one { Ok(first) } else { Err(ErrorCode::InvalidProducerIdMapping) }
+}
+
+/// The producer id and epoch of a part with a transactional batch.
+fn producer_of(part: &Part) -> Option<(i64, i16)> {
+    let is_transactional = |header: &BatchHeader| header.is_transactional() && header.has_producer_id();
+    let header = part.header.filter(|header| part.partition.is_ok() && is_transactional(header))?;
+    Some((header.producer_id, header.producer_epoch))
 }
 
 /// The first batch of a transaction in a partition, and the guard that was taken for it.
