@@ -190,6 +190,57 @@ fn a_batch_with_timestamps_out_of_range_names_their_records() {
     assert_eq!(appended(&broker), 0);
 }
 
+/// Records without a key were not named beside one with a wrong timestamp. Kafka names each record with one error, that of the key
+/// first; the batch has the error of the timestamps if one is named for its timestamp.
+#[test]
+fn a_batch_without_keys_and_with_timestamps_out_of_range_names_all_their_records() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let settings = [("cleanup.policy", "compact"), ("message.timestamp.before.max.ms", "86400000")];
+    let configs = settings
+        .map(|(name, value)| CreatableTopicConfig { name: name.into(), value: Some(value.into()) })
+        .to_vec();
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        configs,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+    let created = connection.ask(5, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    let (key, none) = (Some(&b"key"[..]), None);
+    for (records, code, named) in [
+        (
+            [(-1, key), (-1, none), (1000, key), (1000, none)],
+            ErrorCode::InvalidTimestamp,
+            [(1, "the record has no key"), (2, "timestamp 1000 "), (3, "the record has no key")].as_slice(),
+        ),
+        (
+            [(-1, key), (-1, key), (-1, key), (1000, none)],
+            ErrorCode::InvalidRecord,
+            [(3, "the record has no key")].as_slice(),
+        ),
+    ] {
+        let mut builder = BatchBuilder::new();
+        for (timestamp, key) in records {
+            builder.push(timestamp, key, Some(b"value"), &[]);
+        }
+        let bytes = builder.seal(&Seal::default()).expect("a batch").to_bytes();
+        let answer = connection.produce("orders", -1, &bytes);
+        assert_eq!(answer.error_code, code);
+        let found = answer.record_errors.iter();
+        let found = found.map(|one| (one.batch_index, one.batch_index_error_message.as_deref()));
+        let found: Vec<(i32, &str)> = found.map(|(at, text)| (at, text.unwrap_or_default())).collect();
+        assert_eq!(found.len(), named.len(), "{found:?}");
+        for ((at, text), (expected_at, expected)) in found.iter().zip(named) {
+            assert!(at == expected_at && text.starts_with(expected), "{found:?}");
+        }
+    }
+    assert_eq!(appended(&broker), 0);
+}
+
 #[test]
 fn bombs_are_refused_with_every_codec() {
     let broker = broker();

@@ -101,7 +101,7 @@ impl Checker<'_> {
     fn after_records(&self, header: &BatchHeader, found: Found) -> Result<Option<i64>, AppendError> {
         let RefusedRecords { times, keyless, untimely, .. } = found.refused;
         if let Some((_, timestamp)) = untimely.first() {
-            return Err(self.untimely(*timestamp, times, untimely));
+            return Err(self.untimely(*timestamp, times, untimely, keyless));
         }
         if !keyless.is_empty() {
             return Err(AppendError::MissingKey { dir: self.dir.to_owned(), records: keyless });
@@ -116,16 +116,29 @@ impl Checker<'_> {
         let times = self.times();
         for timestamp in [header.base_timestamp, header.max_timestamp] {
             if is_untimely(&times, timestamp) {
-                return Err(self.untimely(timestamp, times, Vec::new()));
+                return Err(self.untimely(timestamp, times, Vec::new(), Vec::new()));
             }
         }
         Ok(())
     }
 
     #[cold]
-    fn untimely(&self, timestamp: i64, times: RangeInclusive<i64>, records: Vec<(u32, i64)>) -> AppendError {
+    fn untimely(
+        &self,
+        timestamp: i64,
+        times: RangeInclusive<i64>,
+        records: Vec<(u32, i64)>,
+        keyless: Vec<u32>,
+    ) -> AppendError {
         let (earliest, latest) = times.into_inner();
-        AppendError::InvalidTimestamp { dir: self.dir.to_owned(), timestamp, earliest, latest, records }
+        AppendError::InvalidTimestamp {
+            dir: self.dir.to_owned(),
+            timestamp,
+            earliest,
+            latest,
+            records,
+            keyless,
+        }
     }
 
     /// The records that are refused.
@@ -408,12 +421,14 @@ struct RefusedRecords {
 }
 
 impl RefusedRecords {
+    /// As in Kafka, a record has one error: that of the key comes first.
     #[cold]
     fn note(&mut self, record: u32, timestamp: i64, has_key: bool) {
-        if !has_key && self.needs_keys && self.keyless.len() < REFUSED_RECORDS_MAX {
-            self.keyless.push(record);
-        }
-        if is_untimely(&self.times, timestamp) && self.untimely.len() < REFUSED_RECORDS_MAX {
+        if !has_key && self.needs_keys {
+            if self.keyless.len() < REFUSED_RECORDS_MAX {
+                self.keyless.push(record);
+            }
+        } else if is_untimely(&self.times, timestamp) && self.untimely.len() < REFUSED_RECORDS_MAX {
             self.untimely.push((record, timestamp));
         }
     }

@@ -281,6 +281,8 @@ pub enum AppendError {
         /// The numbers of the records in their batch, from 0, and their timestamps; at most the first thousand, and none if only the
         /// header was read.
         records: Vec<(u32, i64)>,
+        /// The numbers of the records that are refused for their missing keys, as in [`AppendError::MissingKey`].
+        keyless: Vec<u32>,
     },
     /// A batch does not follow its producer's last one.
     #[error(

@@ -15,17 +15,25 @@ pub(super) enum RejectedRecords {
     #[default]
     None,
     WithoutKey(Vec<u32>),
-    /// Their timestamps, and the range that is allowed.
-    OutOfTime(Vec<(u32, i64)>, i64, i64),
+    /// Their timestamps, the range that is allowed, and the records without a key beside them.
+    OutOfTime {
+        records: Vec<(u32, i64)>,
+        earliest: i64,
+        latest: i64,
+        keyless: Vec<u32>,
+    },
 }
 
 impl RejectedRecords {
     pub(super) fn of(error: &AppendError) -> Self {
         match error {
             AppendError::MissingKey { records, .. } => Self::WithoutKey(records.clone()),
-            AppendError::InvalidTimestamp { records, earliest, latest, .. } => {
-                Self::OutOfTime(records.clone(), *earliest, *latest)
-            }
+            AppendError::InvalidTimestamp { records, earliest, latest, keyless, .. } => Self::OutOfTime {
+                records: records.clone(),
+                earliest: *earliest,
+                latest: *latest,
+                keyless: keyless.clone(),
+            },
             _ => Self::None,
         }
     }
@@ -35,7 +43,10 @@ impl RejectedRecords {
         match self {
             Self::None => {}
             Self::WithoutKey(records) => limit(records, left),
-            Self::OutOfTime(records, ..) => limit(records, left),
+            Self::OutOfTime { records, keyless, .. } => {
+                limit(records, left);
+                limit(keyless, left);
+            }
         }
     }
 
@@ -49,9 +60,14 @@ impl RejectedRecords {
             Self::WithoutKey(records) => {
                 records.into_iter().map(|record| error((record, NO_KEY.to_owned()))).collect()
             }
-            Self::OutOfTime(records, earliest, latest) => {
+            Self::OutOfTime { records, earliest, latest, keyless } => {
                 let text = |timestamp| format!("timestamp {timestamp} is outside of {earliest} to {latest}");
-                records.into_iter().map(|(record, timestamp)| error((record, text(timestamp)))).collect()
+                let untimely =
+                    records.into_iter().map(|(record, timestamp)| error((record, text(timestamp))));
+                let without_key = keyless.into_iter().map(|record| error((record, NO_KEY.to_owned())));
+                let mut errors: Vec<_> = untimely.chain(without_key).collect();
+                errors.sort_unstable_by_key(|error| error.batch_index);
+                errors
             }
         }
     }
@@ -61,7 +77,10 @@ impl RejectedRecords {
 pub(super) fn limit_records(error: &mut AppendError, left: &mut usize) {
     match error {
         AppendError::MissingKey { records, .. } => limit(records, left),
-        AppendError::InvalidTimestamp { records, .. } => limit(records, left),
+        AppendError::InvalidTimestamp { records, keyless, .. } => {
+            limit(records, left);
+            limit(keyless, left);
+        }
         _ => {}
     }
 }
