@@ -536,7 +536,7 @@ fn principals(value: &str) -> Result<Vec<String>, String> {
 
 /// An error about the topic setting whose default a property is, with the name of the property.
 fn named(error: String, property: &str) -> String {
-    let of_topic = settings::topic_setting_name(property).and_then(|setting| error.strip_prefix(setting));
+    let of_topic = topic_setting_name(property).and_then(|setting| error.strip_prefix(setting));
     match of_topic.filter(|rest| rest.starts_with(['=', ':'])) {
         Some(rest) => format!("{property}{rest}"),
         None => error,
