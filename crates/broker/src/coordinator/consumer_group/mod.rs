@@ -4,7 +4,7 @@
 //! heartbeat --> member changed? --> group epoch + 1 --> target assignment --> this member's next step --> records --> answer
 //! ```
 //!
-//! - `group`: a group, and its decision about one heartbeat, without clock, lock or socket.
+//! - `group`: a group, and its decision about one heartbeat, without clock, lock or socket. `group::membership`: members join and leave.
 //! - `member`: a member and its states.
 //! - `reconcile`: the way of a member to its target: it gives partitions up before another member gets them.
 //! - `assignor`: the target assignment.
