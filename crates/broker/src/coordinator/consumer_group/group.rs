@@ -342,10 +342,11 @@ impl ConsumerGroup {
             return Err(refusal);
         }
         member.kept.release(before.saturating_sub(after));
-        member.profile = profile;
+        let instance_before = std::mem::replace(&mut member.profile, profile).instance_id;
         if is_new {
             member.previous_epoch = 0;
         }
+        self.note_instance(&beat.member_id, instance_before);
         self.changed.insert(Change::Member(beat.member_id.clone()));
         let has_new_assignor = self.preferred_assignor().map(str::to_owned) != assignor_before;
         Ok((has_new_subscription, has_new_assignor && !is_new))
@@ -498,6 +499,7 @@ impl Beat {
         let is_same = |new: &Option<String>, known: &Option<String>| new.is_none() || new == known;
         self.client_id == profile.client_id
             && self.client_host == profile.client_host
+            && is_same(&self.instance_id, &profile.instance_id)
             && is_same(&self.rack_id, &profile.rack_id)
             && is_same(&self.assignor, &profile.assignor)
             && self.rebalance_timeout_ms.is_none_or(|ms| ms == profile.rebalance_timeout_ms)
@@ -510,7 +512,7 @@ impl Beat {
     fn profile_after(&self, before: &Profile) -> Profile {
         let pattern = self.pattern.clone().or_else(|| before.pattern.clone());
         Profile {
-            instance_id: before.instance_id.clone(),
+            instance_id: self.instance_id.clone().or_else(|| before.instance_id.clone()),
             rack_id: self.rack_id.clone().or_else(|| before.rack_id.clone()),
             client_id: self.client_id.clone(),
             client_host: self.client_host.clone(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal};
@@ -43,16 +44,20 @@ impl Story {
     }
 }
 
+/// A beat of a member with an instance id.
+fn of_instance(instance: &str, beat: Beat) -> Beat {
+    Beat { instance_id: Some(instance.into()), ..beat }
+}
+
 /// Kafka's coordinator did not load the partition: the record of the member was removed first.
 #[test]
 fn the_record_of_a_member_is_removed_after_those_of_its_assignments() {
     let mut story = Story::new(&[("t", 2)]);
-    let of_instance = |beat: Beat| Beat { instance_id: Some("i".into()), ..beat };
-    let leaves = |id: &str, epoch| of_instance(Beat { member_id: id.into(), epoch, ..Beat::default() });
-    story.beat(of_instance(join("b", &["t"]))).expect("the member joins");
+    let leaves = |id: &str, epoch| of_instance("i", Beat { member_id: id.into(), epoch, ..Beat::default() });
+    story.beat(of_instance("i", join("b", &["t"]))).expect("the member joins");
     story.beat(leaves("b", -2)).expect("it leaves for a while");
     story.records();
-    story.beat(of_instance(join("a", &["t"]))).expect("the member returns under another id");
+    story.beat(of_instance("i", join("a", &["t"]))).expect("the member returns under another id");
     // The current assignment, the target assignment and the member of the old id, and then those of the new one.
     let replaced = [(8, false), (7, false), (5, false), (5, true), (7, true), (8, true)];
     assert_eq!(story.records(), replaced);
@@ -111,4 +116,21 @@ fn a_member_that_joins_right_after_the_last_one_left_has_its_partitions_at_once(
     assert_eq!((story.group.epoch, story.group.assignment_epoch), (epoch + 1, epoch + 1));
     let joined = story.join("b", &["t"]);
     assert_eq!((joined.epoch, joined.assignment.map(|places| places.len())), (epoch + 2, Some(2)));
+}
+
+/// It stayed dynamic, and its next heartbeat with the instance id was that of an unknown member.
+#[test]
+fn a_member_that_joins_again_with_an_instance_id_becomes_static() {
+    let mut story = Story::new(&[("t", 2)]);
+    let epoch = story.join("a", &["t"]).epoch;
+    let stays = |instance| of_instance(instance, Beat { member_id: "a".into(), epoch, ..Beat::default() });
+    let refused = story.beat(stays("i")).expect_err("it has not joined with the instance id");
+    assert_eq!(refused.code, ErrorCode::UnknownMemberId);
+    for instance in ["i", "j"] {
+        story.records();
+        let joined = story.beat(of_instance(instance, join("a", &["t"]))).expect("it joins again");
+        assert_eq!((joined.epoch, story.records()), (epoch, vec![(5, true)]));
+        assert_eq!(story.beat(stays(instance)).expect("a heartbeat").epoch, epoch);
+    }
+    assert_eq!(story.beat(stays("i")).map_err(|refusal| refusal.code), Err(ErrorCode::UnknownMemberId));
 }

@@ -88,13 +88,24 @@ impl ConsumerGroup {
         let Some(kept) = self.memory.keep(Member::bytes(id, &Profile::default())) else {
             return refuse(ErrorCode::GroupMaxSizeReached, no_room());
         };
-        let profile =
-            Profile { instance_id: beat.instance_id.clone(), rebalance_timeout_ms: -1, ..Profile::default() };
-        if let Some(instance) = &beat.instance_id {
-            self.instances.insert(instance.clone(), id.clone());
-        }
+        let profile = Profile { rebalance_timeout_ms: -1, ..Profile::default() };
         self.members.insert(id.clone(), Member::new(id, profile, now, kept));
         Ok(())
+    }
+
+    /// Notes that a member has become static, or has another instance id than before.
+    pub(super) fn note_instance(&mut self, id: &str, before: Option<String>) {
+        let Some(member) = self.members.get(id) else { return };
+        let instance = &member.profile.instance_id;
+        if *instance == before {
+            return;
+        }
+        if let Some(before) = before {
+            self.instances.remove(&before);
+        }
+        if let Some(instance) = instance {
+            self.instances.insert(instance.clone(), id.to_owned());
+        }
     }
 
     /// A static member returns under another id: it has the target of the old one. A member of that id gives up what it has.
