@@ -45,7 +45,7 @@ impl ConsumerGroup {
     }
 
     /// Finds the member that joins, or creates it. A member that has left for a while is replaced by one with the same
-    /// instance id, and so is one of another protocol.
+    /// instance id, and so is one of another protocol. A member that has not left keeps its instance.
     pub(in crate::coordinator::consumer_group) fn enter(
         &mut self,
         now: Instant,
@@ -55,21 +55,21 @@ impl ConsumerGroup {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
         let holder = beat.instance_id.as_ref().and_then(|instance| self.instances.get(instance)).cloned();
-        match (&beat.instance_id, holder) {
-            (Some(instance), Some(holder)) if holder != *id => {
-                let is_in_use = |member: &Member| {
-                    member.epoch != LEFT_FOR_NOW && !member.is_classic() && beat.classic.is_none()
-                };
-                if self.members.get(&holder).is_some_and(is_in_use) {
-                    return refuse(
-                        ErrorCode::UnreleasedInstanceId,
-                        format!("instance `{instance}` belongs to member `{holder}`, which has not left"),
-                    );
-                }
+        if let (Some(instance), Some(holder)) = (&beat.instance_id, holder) {
+            let is_in_use = |member: &Member| {
+                member.epoch != LEFT_FOR_NOW && !member.is_classic() && beat.classic.is_none()
+            };
+            // As in Kafka, also if the member itself joins again: two processes may have the same ids.
+            if self.members.get(&holder).is_some_and(is_in_use) {
+                return refuse(
+                    ErrorCode::UnreleasedInstanceId,
+                    format!("instance `{instance}` belongs to member `{holder}`, which has not left"),
+                );
+            }
+            if holder != *id {
                 self.replace(&holder, id);
                 return Ok(());
             }
-            _ => {}
         }
         if let Some(member) = self.members.get_mut(id) {
             // A static member returns under its old id.
