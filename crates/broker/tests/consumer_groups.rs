@@ -116,14 +116,10 @@ pub(crate) fn describe(connection: &mut Raw) -> DescribedGroup {
     connection.ask(1, &request).expect("an answer").groups.remove(0)
 }
 
-pub(crate) fn join_classic_as(
-    connection: &mut Raw,
-    member_id: &str,
-    protocol_type: &str,
-) -> JoinGroupResponse {
+pub(crate) fn join_classic_request(member_id: &str, protocol_type: &str) -> JoinGroupRequest {
     let subscription = ConsumerProtocolSubscription { topics: vec!["orders".into()], ..Default::default() };
     let metadata = subscription.to_bytes(1).expect("a short name");
-    let request = JoinGroupRequest {
+    JoinGroupRequest {
         group_id: "billing".into(),
         session_timeout_ms: 60_000,
         rebalance_timeout_ms: 60_000,
@@ -131,8 +127,15 @@ pub(crate) fn join_classic_as(
         protocol_type: protocol_type.into(),
         protocols: vec![JoinGroupRequestProtocol { name: "range".into(), metadata }],
         ..Default::default()
-    };
-    connection.ask(3, &request).expect("an answer")
+    }
+}
+
+pub(crate) fn join_classic_as(
+    connection: &mut Raw,
+    member_id: &str,
+    protocol_type: &str,
+) -> JoinGroupResponse {
+    connection.ask(3, &join_classic_request(member_id, protocol_type)).expect("an answer")
 }
 
 fn join_classic(connection: &mut Raw, member_id: &str) -> ErrorCode {

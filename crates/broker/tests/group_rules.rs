@@ -13,7 +13,9 @@ use ottla_protocol::messages::txn_offset_commit::{
 };
 
 use crate::common::Raw;
-use crate::consumer_groups::{beat, describe, join_classic_as, join_request, partitions, start_with, stay};
+use crate::consumer_groups::{
+    beat, describe, join_classic_as, join_classic_request, join_request, partitions, start_with, stay,
+};
 
 const NO_INTERVAL: (&str, &str) = ("group.consumer.assignment.interval.ms", "0");
 
@@ -28,6 +30,15 @@ fn classic_members_do_not_join_a_group_of_the_new_protocol_without_a_migration()
     // A group without members is replaced: nothing is migrated.
     assert_eq!(stay(&mut connection, "a", -1).member_epoch, -1);
     assert_eq!(join_classic_as(&mut connection, "", "consumer").error_code, ErrorCode::None);
+}
+
+/// They got an id to join with, and only the second request was refused.
+#[test]
+fn a_full_group_gives_no_ids_to_classic_members() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[("group.consumer.max.size", "1")]);
+    assert_eq!(partitions(&beat(&mut connection, &join_request("a"))), 4);
+    let refused = connection.ask(4, &join_classic_request("", "consumer")).expect("an answer");
+    assert_eq!(refused.error_code, ErrorCode::GroupMaxSizeReached);
 }
 
 /// Commits an offset of partition 0 of each topic. Returns the error of each.

@@ -48,6 +48,7 @@ impl ConsumerGroup {
         lookup: &dyn TopicLookup,
     ) -> Result<ClassicJoined, ErrorCode> {
         let until = now + join.rebalance_timeout;
+        self.check_size(&join.member_id, settings.members_max).map_err(|refusal| refusal.code)?;
         let protocol = self.check_protocols(&join)?;
         let holder = join.instance_id.as_ref().map(|instance| self.instances.get(instance));
         match holder {
@@ -58,7 +59,7 @@ impl ConsumerGroup {
             _ => {}
         }
         let beat = beat_of(join, lookup)?;
-        self.enter(now, &beat, settings).map_err(|refusal| refusal.code)?;
+        self.enter(now, &beat).map_err(|refusal| refusal.code)?;
         let advance = self.advance(now, now_ms, &beat, settings, lookup).map_err(|refusal| refusal.code)?;
         let member = self.members.get_mut(&beat.member_id).ok_or(ErrorCode::UnknownMemberId)?;
         (member.join_by, member.sync_by) = (None, Some(until));

@@ -134,3 +134,17 @@ fn a_member_that_joins_again_with_an_instance_id_becomes_static() {
     }
     assert_eq!(story.beat(stays("i")).map_err(|refusal| refusal.code), Err(ErrorCode::UnknownMemberId));
 }
+
+/// Only members that join were refused, and a static member took the place of its predecessor.
+#[test]
+fn a_full_group_refuses_all_members_that_it_does_not_have() {
+    let mut story = Story::new(&[("t", 2)]);
+    story.settings.members_max = 1;
+    let epoch = story.beat(of_instance("i", join("a", &["t"]))).expect("the member joins").epoch;
+    let stays = |id: &str| of_instance("i", Beat { member_id: id.into(), epoch, ..Beat::default() });
+    let mut code = |beat| story.beat(beat).map(|answer| answer.epoch).map_err(|refusal| refusal.code);
+    assert_eq!(code(stays("b")), Err(ErrorCode::GroupMaxSizeReached));
+    assert_eq!(code(Beat { epoch: -2, ..stays("a") }), Ok(-2));
+    assert_eq!(code(of_instance("i", join("b", &["t"]))), Err(ErrorCode::GroupMaxSizeReached));
+    assert_eq!(code(of_instance("i", join("a", &["t"]))), Ok(epoch));
+}

@@ -15,15 +15,31 @@ impl ConsumerGroup {
         settings: &GroupSettings,
     ) -> Result<(), Refusal> {
         let id = &beat.member_id;
-        let refuse = |code, message| Err(Refusal::new(code, message));
+        self.check_size(id, settings.members_max)?;
         if beat.epoch > 0 {
             self.check_instance_of(beat)?;
             let Some(member) = self.members.get(id) else {
-                return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
+                let message = format!("the group has no member `{id}`");
+                return Err(Refusal::new(ErrorCode::UnknownMemberId, message));
             };
             return check_epoch(id, member, beat);
         }
-        self.enter(now, beat, settings)
+        self.enter(now, beat)
+    }
+
+    /// Refuses a member that a full group does not have. As in Kafka, that precedes all other checks: a static member that returns
+    /// under another id is refused as well.
+    pub(in crate::coordinator::consumer_group) fn check_size(
+        &self,
+        id: &str,
+        members_max: usize,
+    ) -> Result<(), Refusal> {
+        if self.members.len() < members_max || self.members.contains_key(id) {
+            return Ok(());
+        }
+        let message =
+            format!("the group has {members_max} members, the most that group.consumer.max.size allows");
+        Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message))
     }
 
     /// Refuses a static member whose instance id no member has, or another one. As in Kafka, the instance id precedes the member id: the
@@ -50,7 +66,6 @@ impl ConsumerGroup {
         &mut self,
         now: Instant,
         beat: &Beat,
-        settings: &GroupSettings,
     ) -> Result<(), Refusal> {
         let id = &beat.member_id;
         let refuse = |code, message| Err(Refusal::new(code, message));
@@ -77,13 +92,6 @@ impl ConsumerGroup {
                 (member.epoch, member.previous_epoch) = (0, 0);
             }
             return Ok(());
-        }
-        if self.members.len() >= settings.members_max {
-            let max = settings.members_max;
-            return refuse(
-                ErrorCode::GroupMaxSizeReached,
-                format!("the group has {max} members, the most that group.consumer.max.size allows"),
-            );
         }
         let Some(kept) = self.memory.keep(Member::bytes(id, &Profile::default())) else {
             return refuse(ErrorCode::GroupMaxSizeReached, no_room());

@@ -48,7 +48,10 @@ impl ConsumerGroups {
         if is_new {
             join.member_id = cluster.groups.new_member_id(&join);
             if must_come_back && join.instance_id.is_none() {
-                return match entry.group.check_protocols(&join) {
+                let members_max = cluster.live.broker().consumer_groups.members_max;
+                let has_room = entry.group.check_size(&join.member_id, members_max);
+                let has_room = has_room.map_err(|refusal| refusal.code);
+                return match has_room.and_then(|()| entry.group.check_protocols(&join)) {
                     // The member is not kept: it joins as a new one.
                     Ok(_) => Joining::ComeBackAs(join.member_id),
                     Err(code) => Joining::Refused(code),
