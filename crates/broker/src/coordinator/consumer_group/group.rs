@@ -201,7 +201,7 @@ impl ConsumerGroup {
         lookup: &dyn TopicLookup,
     ) -> Result<BeatAnswer, Refusal> {
         if beat.epoch < 0 {
-            return self.leave(now, &beat);
+            return self.leave(&beat);
         }
         let joins = beat.epoch == 0;
         let is_full = beat.rebalance_timeout_ms.is_some()

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::group::{Beat, BeatAnswer, ConsumerGroup, GroupSettings, Refusal};
 use super::limit_tests::{GROUP, Topics, join, new_group, settings};
+use super::member::MemberState;
 use crate::memory::KeptMemory;
 
 /// A group with its topics.
@@ -147,4 +148,28 @@ fn a_full_group_refuses_all_members_that_it_does_not_have() {
     assert_eq!(code(Beat { epoch: -2, ..stays("a") }), Ok(-2));
     assert_eq!(code(of_instance("i", join("b", &["t"]))), Err(ErrorCode::GroupMaxSizeReached));
     assert_eq!(code(of_instance("i", join("a", &["t"]))), Ok(epoch));
+}
+
+/// Its session began again, and its commits and its record were other ones than Kafka's.
+#[test]
+fn a_static_member_that_leaves_for_a_while_keeps_its_session_and_its_state() {
+    let mut story = Story::new(&[("t", 4)]);
+    let epoch = story.beat(of_instance("i", join("a", &["t"]))).expect("the member joins").epoch;
+    story.join("b", &["t"]);
+    let stays = of_instance("i", Beat { member_id: "a".into(), epoch, ..Beat::default() });
+    story.beat(stays.clone()).expect("it has to give up two partitions");
+    let heard_at = story.group.members["a"].heard_at;
+    let (later, leaves) = (heard_at + Duration::from_secs(10), Beat { epoch: -2, ..stays });
+    let left = story.group.heartbeat(later, story.now_ms, leaves, &story.settings, &story.topics);
+    assert_eq!(left.expect("it leaves").epoch, -2);
+    let member = &story.group.members["a"];
+    assert_eq!((member.epoch, member.previous_epoch), (-2, epoch));
+    assert_eq!(member.state, MemberState::UnrevokedPartitions);
+    assert_eq!(member.assigned.values().collect::<Vec<_>>(), [&0, &0]);
+    assert_eq!(member.deadline(story.settings.session_timeout), heard_at + story.settings.session_timeout);
+    // The other member has the partitions that it had to give up, and it returns with the others.
+    let both = story.beat(Beat { member_id: "b".into(), epoch: epoch + 1, ..Beat::default() });
+    assert_eq!(both.expect("a heartbeat").assignment.map(|places| places.len()), Some(2));
+    let returned = story.beat(of_instance("i", join("c", &["t"]))).expect("it returns");
+    assert_eq!((returned.epoch, returned.assignment.map(|places| places.len())), (epoch + 1, Some(2)));
 }

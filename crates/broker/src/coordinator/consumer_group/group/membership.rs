@@ -4,7 +4,7 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::{Beat, BeatAnswer, Change, ConsumerGroup, GroupSettings, Refusal, no_room};
-use crate::coordinator::consumer_group::member::{LEFT, LEFT_FOR_NOW, Member, MemberState, Profile};
+use crate::coordinator::consumer_group::member::{LEFT, LEFT_FOR_NOW, Member, Profile};
 
 impl ConsumerGroup {
     /// Finds the member or creates it.
@@ -142,18 +142,20 @@ impl ConsumerGroup {
     }
 
     /// Handles a member that leaves, for good or for a while.
-    pub(super) fn leave(&mut self, now: Instant, beat: &Beat) -> Result<BeatAnswer, Refusal> {
+    pub(super) fn leave(&mut self, beat: &Beat) -> Result<BeatAnswer, Refusal> {
         let id = &beat.member_id;
-        let refuse = |code, message| Err(Refusal::new(code, message));
         self.check_instance_of(beat)?;
         let Some(member) = self.members.get_mut(id) else {
-            return refuse(ErrorCode::UnknownMemberId, format!("the group has no member `{id}`"));
+            let message = format!("the group has no member `{id}`");
+            return Err(Refusal::new(ErrorCode::UnknownMemberId, message));
         };
         if beat.epoch == LEFT_FOR_NOW {
-            (member.previous_epoch, member.epoch) = (member.epoch, LEFT_FOR_NOW);
-            member.state = MemberState::Stable;
+            // As in Kafka, it keeps its previous epoch and its state, and must return before its session is over.
+            member.epoch = LEFT_FOR_NOW;
             member.revoke_by = None;
-            member.heard_at = now;
+            for since in member.assigned.values_mut() {
+                *since = 0;
+            }
             for place in std::mem::take(&mut member.revoking).keys() {
                 self.owners.remove(place);
             }
