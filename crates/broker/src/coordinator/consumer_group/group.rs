@@ -244,7 +244,7 @@ impl ConsumerGroup {
         lookup: &dyn TopicLookup,
     ) -> Result<Advance, Refusal> {
         let Beat { member_id, owned, resolved, .. } = beat;
-        let (has_new_subscription, has_new_assignor) = self.update(now, beat)?;
+        let has_new_subscription = self.update(now, beat)?;
         let has_new_topics = self.resolve(resolved);
         self.check_pattern(member_id, resolved)?;
         if has_new_subscription || has_new_topics || self.seen_topics != Some(lookup.version()) {
@@ -255,9 +255,6 @@ impl ConsumerGroup {
                 self.metadata_hash = hash;
                 self.bump();
             }
-        }
-        if has_new_assignor {
-            self.bump();
         }
         if self.is_assignment_due(now_ms, settings) {
             self.retarget(now_ms, settings, lookup);
@@ -315,17 +312,16 @@ impl ConsumerGroup {
         self.changed.extend([Change::Member(id.clone()), Change::Target(id.clone()), Change::Current(id)]);
     }
 
-    /// Takes the properties that the member reports. Returns whether its subscription, and the group's assignor, changed.
-    fn update(&mut self, now: Instant, beat: &Beat) -> Result<(bool, bool), Refusal> {
-        let Some(member) = self.members.get_mut(&beat.member_id) else { return Ok((false, false)) };
+    /// Takes the properties that the member reports. Returns whether its subscription changed. As in Kafka 4.3, another assignor of the
+    /// group applies to its next assignment and requests none.
+    fn update(&mut self, now: Instant, beat: &Beat) -> Result<bool, Refusal> {
+        let Some(member) = self.members.get_mut(&beat.member_id) else { return Ok(false) };
         member.heard_at = now;
         let is_new = member.previous_epoch == -1 && member.epoch == 0;
         if !is_new && beat.repeats(&member.profile) {
-            return Ok((false, false));
+            return Ok(false);
         }
         let profile = beat.profile_after(&member.profile);
-        let assignor_before = self.preferred_assignor().map(str::to_owned);
-        let Some(member) = self.members.get_mut(&beat.member_id) else { return Ok((false, false)) };
         let has_new_subscription =
             is_new || profile.names != member.profile.names || profile.pattern != member.profile.pattern;
         let (before, after) = (member.profile.bytes(), profile.bytes());
@@ -348,8 +344,7 @@ impl ConsumerGroup {
         }
         self.note_instance(&beat.member_id, instance_before);
         self.changed.insert(Change::Member(beat.member_id.clone()));
-        let has_new_assignor = self.preferred_assignor().map(str::to_owned) != assignor_before;
-        Ok((has_new_subscription, has_new_assignor && !is_new))
+        Ok(has_new_subscription)
     }
 
     /// The assignor that most members ask for.

@@ -173,3 +173,17 @@ fn a_static_member_that_leaves_for_a_while_keeps_its_session_and_its_state() {
     let returned = story.beat(of_instance("i", join("c", &["t"]))).expect("it returns");
     assert_eq!((returned.epoch, returned.assignment.map(|places| places.len())), (epoch + 1, Some(2)));
 }
+
+/// The group had another epoch, and all members an assignment to agree on.
+#[test]
+fn another_preferred_assignor_applies_to_the_next_assignment() {
+    let mut story = Story::new(&[("t", 2), ("u", 2)]);
+    let epoch = story.join("a", &["t", "u"]).epoch;
+    let beat = Beat { member_id: "a".into(), epoch, assignor: Some("range".into()), ..Beat::default() };
+    assert_eq!(story.beat(beat).expect("a heartbeat").epoch, epoch);
+    assert_eq!((story.group.epoch, story.group.preferred_assignor()), (epoch, Some("range")));
+    story.join("b", &["t", "u"]);
+    // Each has partition 0 or 1 of both topics.
+    let partitions = |id: &str| story.group.target(id).map(|place| place.1).collect::<Vec<_>>();
+    assert_eq!([partitions("a"), partitions("b")], [[0, 0], [1, 1]]);
+}
