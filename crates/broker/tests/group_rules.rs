@@ -5,6 +5,7 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_group_describe::Assignment;
 use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
+use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -103,6 +104,21 @@ fn a_commit_is_checked_for_the_partitions_that_exist() {
         assert_eq!(codes, [ErrorCode::UnknownMemberId, UNKNOWN]);
         assert_eq!(commit(&mut connection, ("stranger", epoch), &["gone"]), [UNKNOWN]);
     }
+}
+
+/// The code was that of a group that does not exist.
+#[test]
+fn a_member_that_commits_in_a_transaction_is_unknown_to_a_group_without_members() {
+    let (broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    broker.cluster().set_transactions_approved(true);
+    let commit = |connection: &mut Raw| commit_in_transaction(connection, ("a", 1), &["orders"]);
+    assert_eq!(commit(&mut connection), [ErrorCode::IllegalGeneration], "there is no group");
+    assert_eq!(commit_to(&mut connection, ("", -1), &["orders"]), [ErrorCode::None]);
+    assert_eq!(commit(&mut connection), [ErrorCode::UnknownMemberId], "it has offsets only");
+    let member_id = join_classic_as(&mut connection, "", "consumer").member_id;
+    let leave = LeaveGroupRequest { group_id: "billing".into(), member_id, ..Default::default() };
+    assert_eq!(connection.ask(2, &leave).expect("an answer").error_code, ErrorCode::None);
+    assert_eq!(commit(&mut connection), [ErrorCode::UnknownMemberId], "its member has left");
 }
 
 /// They were in no assignment, although the member consumes them.

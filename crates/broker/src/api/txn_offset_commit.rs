@@ -106,10 +106,16 @@ fn check_member(
     let checked = cluster.consumer_groups.look(group_id, |group| {
         if is_of_producer { Ok(()) } else { group.check_commit(member_id, *generation_id, true, places) }
     });
-    match checked {
-        Some(checked) => checked.map_err(code_in_transaction),
-        None => cluster.groups.check_commit_in_transaction(group_id, member_id, instance_id, *generation_id),
-    }
+    checked.map_or_else(
+        || {
+            // A group that has offsets only has no members.
+            let has_offsets = cluster.offsets.has_offsets(group_id);
+            let absent = if has_offsets { ErrorCode::UnknownMemberId } else { ErrorCode::IllegalGeneration };
+            let (groups, generation) = (&cluster.groups, *generation_id);
+            groups.check_commit_in_transaction(group_id, member_id, instance_id, generation, absent)
+        },
+        |checked| checked.map_err(code_in_transaction),
+    )
 }
 
 /// The id of each topic, if it exists.

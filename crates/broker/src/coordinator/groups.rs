@@ -343,7 +343,7 @@ impl Groups {
         if group.members.is_empty() && generation < 0 {
             return Ok(());
         }
-        if generation < 0 && member_id.is_empty() {
+        if generation < 0 && member_id.is_empty() && instance_id.is_none() {
             return Err(ErrorCode::UnknownMemberId);
         }
         group.check(member_id, instance_id, generation)?;
@@ -362,14 +362,18 @@ impl Groups {
         member_id: &str,
         instance_id: Option<&str>,
         generation: i32,
+        absent: ErrorCode,
     ) -> Result<(), ErrorCode> {
         if generation < 0 && member_id.is_empty() && instance_id.is_none() {
             return Ok(());
         }
         let mut table = self.lock();
-        let Some(group) = table.by_id.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
-            return if generation < 0 { Ok(()) } else { Err(ErrorCode::IllegalGeneration) };
+        let Some(group) = table.by_id.get_mut(group_id) else {
+            return if generation < 0 { Ok(()) } else { Err(absent) };
         };
+        if group.members.is_empty() && generation < 0 {
+            return Ok(());
+        }
         group.check(member_id, instance_id, generation)?;
         group.hear(Instant::now(), member_id);
         Ok(())
