@@ -22,7 +22,7 @@ use ottla_protocol::messages::offset_delete::{
 };
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 
-use crate::common::Raw;
+use crate::common::{Raw, commit_request};
 
 /// Joins the only member. In this version the member need not rejoin with its id. The group has no assignment yet.
 fn join(connection: &mut Raw, group: &str, protocol_type: &str, metadata: Bytes) {
@@ -179,6 +179,47 @@ fn a_static_member_that_returns_keeps_the_generation_and_its_assignment() {
     let again = request_of_instance(first.member_id);
     let answer = connection.ask(9, &again).expect("an answer");
     assert_eq!(answer.error_code, ErrorCode::FencedInstanceId);
+}
+
+/// The instance id was ignored: the requests were those of a dynamic member.
+#[test]
+fn the_instance_of_a_request_must_have_a_member() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let request = JoinGroupRequest { group_instance_id: None, ..request_of_instance(String::new()) };
+    let joined = connection.ask(3, &request).expect("an answer");
+    assign(&mut connection, &joined);
+    let JoinGroupResponse { member_id, generation_id, .. } = joined;
+    let unknown = Some("desk-1".to_owned());
+
+    let again = connection.ask(5, &request_of_instance(member_id.clone())).expect("an answer");
+    let group_id = "billing".to_owned();
+    let heartbeat = HeartbeatRequest {
+        group_id: group_id.clone(),
+        generation_id,
+        member_id: member_id.clone(),
+        group_instance_id: unknown.clone(),
+    };
+    let beat = connection.ask(3, &heartbeat).expect("an answer");
+    let sync = SyncGroupRequest {
+        group_id: group_id.clone(),
+        generation_id,
+        member_id: member_id.clone(),
+        group_instance_id: unknown.clone(),
+        ..Default::default()
+    };
+    let synced = connection.ask(3, &sync).expect("an answer");
+    let commit = OffsetCommitRequest {
+        generation_id_or_member_epoch: generation_id,
+        member_id,
+        group_instance_id: unknown,
+        ..commit_request("billing", 5)
+    };
+    let committed = connection.ask(7, &commit).expect("an answer").topics[0].partitions[0].error_code;
+    let codes = [again.error_code, beat.error_code, synced.error_code, committed];
+    assert_eq!(codes, [ErrorCode::UnknownMemberId; 4]);
+    let known = HeartbeatRequest { group_instance_id: None, ..heartbeat };
+    assert_eq!(connection.ask(3, &known).expect("an answer").error_code, ErrorCode::None);
 }
 
 /// Joins `billing` as the only member, whose session is two seconds. Returns the time until the group has formed.

@@ -230,10 +230,13 @@ impl Group {
         self.instances.get(instance_id).cloned()
     }
 
-    /// Returns `true` if another member has taken over this member's instance.
-    pub(crate) fn is_fenced(&self, instance_id: Option<&str>, member_id: &str) -> bool {
-        let current = instance_id.and_then(|instance_id| self.member_of_instance(instance_id));
-        current.is_some_and(|current| &*current != member_id)
+    /// Refuses an instance id that no member has, and one that another member has taken over.
+    pub(crate) fn check_instance(&self, instance_id: Option<&str>, member_id: &str) -> Result<(), ErrorCode> {
+        match instance_id.map(|instance_id| self.instances.get(instance_id)) {
+            Some(None) => Err(ErrorCode::UnknownMemberId),
+            Some(Some(holder)) if **holder != *member_id => Err(ErrorCode::FencedInstanceId),
+            Some(Some(_)) | None => Ok(()),
+        }
     }
 
     /// The topics that members subscribe to, whose offsets are in use. A group that is not of consumers has no topics.
@@ -261,9 +264,7 @@ impl Group {
         instance_id: Option<&str>,
         generation: i32,
     ) -> Result<(), ErrorCode> {
-        if self.is_fenced(instance_id, member_id) {
-            return Err(ErrorCode::FencedInstanceId);
-        }
+        self.check_instance(instance_id, member_id)?;
         if !self.members.contains_key(member_id) {
             return Err(ErrorCode::UnknownMemberId);
         }

@@ -173,12 +173,10 @@ impl Groups {
                 return Ok(Joining::ComeBackAs(join.member_id));
             }
         } else {
-            match table.by_id.get(group_id) {
-                Some(group) if group.is_fenced(join.instance_id.as_deref(), &join.member_id) => {
-                    return Err(ErrorCode::FencedInstanceId);
-                }
-                Some(group) if group.knows(&join.member_id) => {}
-                Some(_) | None => return Err(ErrorCode::UnknownMemberId),
+            let group = table.by_id.get(group_id).ok_or(ErrorCode::UnknownMemberId)?;
+            group.check_instance(join.instance_id.as_deref(), &join.member_id)?;
+            if !group.knows(&join.member_id) {
+                return Err(ErrorCode::UnknownMemberId);
             }
         }
         let kept = self.keep(group_id, &join, join.member_bytes())?;
