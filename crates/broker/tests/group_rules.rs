@@ -2,13 +2,19 @@
 
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::consumer_group_describe::Assignment;
+use ottla_protocol::messages::alter_share_group_offsets::AlterShareGroupOffsetsRequest;
+use ottla_protocol::messages::consumer_group_describe::{Assignment, ConsumerGroupDescribeRequest};
 use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
+use ottla_protocol::messages::delete_share_group_offsets::DeleteShareGroupOffsetsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
+use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use ottla_protocol::messages::offset_delete::OffsetDeleteRequest;
+use ottla_protocol::messages::share_group_describe::ShareGroupDescribeRequest;
+use ottla_protocol::messages::sync_group::SyncGroupRequest;
 use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
@@ -149,4 +155,28 @@ fn descriptions_of_classic_groups_name_the_reason_why_there_is_none() {
     assert_eq!(text(&mut connection), "Group billing not found.");
     beat(&mut connection, &join_request("a"));
     assert_eq!(text(&mut connection), "group `billing` is not a classic group");
+}
+
+/// The answers were those about a group or a member that does not exist.
+#[test]
+fn the_group_without_a_name_has_no_members() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let unnamed = vec![String::new()];
+    let consumers = ConsumerGroupDescribeRequest { group_ids: unnamed.clone(), ..Default::default() };
+    let shares = ShareGroupDescribeRequest { group_ids: unnamed.clone(), ..Default::default() };
+    let codes = [
+        connection.ask(3, &SyncGroupRequest::default()).expect("an answer").error_code,
+        connection.ask(3, &HeartbeatRequest::default()).expect("an answer").error_code,
+        connection.ask(2, &LeaveGroupRequest::default()).expect("an answer").error_code,
+        connection.ask(1, &consumers).expect("an answer").groups[0].error_code,
+        connection.ask(1, &shares).expect("an answer").groups[0].error_code,
+        connection.ask(0, &OffsetDeleteRequest::default()).expect("an answer").error_code,
+        connection.ask(0, &AlterShareGroupOffsetsRequest::default()).expect("an answer").error_code,
+        connection.ask(0, &DeleteShareGroupOffsetsRequest::default()).expect("an answer").error_code,
+    ];
+    assert_eq!(codes, [ErrorCode::InvalidGroupId; 8]);
+    // It is a group in the requests for classic groups and for offsets.
+    let classic = DescribeGroupsRequest { groups: unnamed, ..Default::default() };
+    let classic = connection.ask(5, &classic).expect("an answer").groups.remove(0);
+    assert_eq!((classic.error_code, &*classic.group_state), (ErrorCode::None, "Dead"));
 }

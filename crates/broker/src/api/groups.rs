@@ -50,6 +50,14 @@ pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result
     }
 }
 
+/// [`check_coordinator`] for requests that Kafka refuses for the group without a name: it can have offsets, and no members.
+pub(super) fn check_coordinator_of_named(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
+    if group.is_empty() {
+        return Err(ErrorCode::InvalidGroupId);
+    }
+    check_coordinator(context, group)
+}
+
 /// [`check_coordinator`] for requests that write: returns the partition of `__consumer_offsets` that has the group's
 /// records. It is created if it does not exist.
 pub(super) async fn coordinate(context: &RequestContext, group: &str) -> Result<Arc<Partition>, ErrorCode> {
@@ -159,7 +167,7 @@ impl Api for SyncGroupRequest {
         if context.version >= PROTOCOL_FROM && !has_protocol {
             return self.refuse(&context, ErrorCode::InconsistentGroupProtocol);
         }
-        if let Err(code) = check_coordinator(&context, &self.group_id) {
+        if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
         match sync(self, &context).await {
@@ -200,7 +208,7 @@ async fn sync(request: SyncGroupRequest, context: &RequestContext) -> Result<Syn
 impl Api for HeartbeatRequest {
     async fn handle(self, context: RequestContext) -> HeartbeatResponse {
         let Self { group_id, generation_id, member_id, group_instance_id } = self;
-        let result = check_coordinator(&context, &group_id).and_then(|()| {
+        let result = check_coordinator_of_named(&context, &group_id).and_then(|()| {
             let cluster = context.cluster();
             let instance_id = group_instance_id.as_deref();
             let classic = ClassicRequest { member_id: &member_id, instance_id, generation: generation_id };
@@ -219,7 +227,7 @@ impl Api for HeartbeatRequest {
 
 impl Api for LeaveGroupRequest {
     async fn handle(self, context: RequestContext) -> LeaveGroupResponse {
-        if let Err(code) = check_coordinator(&context, &self.group_id) {
+        if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
         let cluster = context.cluster();

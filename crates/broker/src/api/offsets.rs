@@ -17,7 +17,7 @@ use ottla_protocol::messages::offset_fetch::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::groups::{check_coordinator, coordinate};
+use super::groups::{check_coordinator, check_coordinator_of_named, coordinate};
 use super::pace::{ITEMS_PER_TURN, Pace};
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
@@ -433,7 +433,7 @@ fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchRespo
 impl Api for OffsetDeleteRequest {
     async fn handle(self, context: RequestContext) -> OffsetDeleteResponse {
         let cluster = context.cluster();
-        let subscribed = match check_coordinator(&context, &self.group_id).and_then(|()| {
+        let subscribed = match check_coordinator_of_named(&context, &self.group_id).and_then(|()| {
             match cluster.consumer_groups.subscribed(&self.group_id) {
                 Some(subscribed) => Ok(Some(subscribed)),
                 None => cluster.groups.subscribed(&self.group_id).transpose(),

@@ -18,7 +18,7 @@ use ottla_protocol::messages::describe_share_group_offsets::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::groups::{check_coordinator, coordinate};
+use super::groups::{check_coordinator, check_coordinator_of_named, coordinate};
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::coordinator::consumer_group::group::Refusal;
@@ -152,6 +152,9 @@ async fn describe_topic(
 
 impl Api for AlterShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> AlterShareGroupOffsetsResponse {
+        if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
+            return self.refuse(&context, code);
+        }
         if let Err(code) = coordinate(&context, &self.group_id).await {
             return self.refuse(&context, code);
         }
@@ -233,7 +236,7 @@ fn message_of(code: ErrorCode) -> Option<String> {
 
 impl Api for DeleteShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> DeleteShareGroupOffsetsResponse {
-        if let Err(code) = check_coordinator(&context, &self.group_id) {
+        if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
         let cluster = context.cluster();

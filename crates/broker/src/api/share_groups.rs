@@ -12,7 +12,7 @@ use ottla_protocol::messages::share_group_heartbeat::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::authorized_operations::{OF_GROUP, if_requested};
-use super::groups::{HAS_HIDDEN_TOPICS, check_coordinator, coordinate, why_not_described};
+use super::groups::{HAS_HIDDEN_TOPICS, check_coordinator_of_named, coordinate, why_not_described};
 use super::repeats::without_repeats;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
@@ -93,7 +93,7 @@ impl Api for ShareGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ShareGroupDescribeResponse {
         let is_requested = self.include_authorized_operations;
         let groups = without_repeats(self.group_ids, String::clone).into_iter().map(|group_id| {
-            if let Err(code) = check_coordinator(&context, &group_id) {
+            if let Err(code) = check_coordinator_of_named(&context, &group_id) {
                 return refused(group_id, code, None);
             }
             let cluster = context.cluster();
