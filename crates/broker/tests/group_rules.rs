@@ -13,6 +13,7 @@ use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use ottla_protocol::messages::offset_delete::OffsetDeleteRequest;
+use ottla_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use ottla_protocol::messages::share_group_describe::ShareGroupDescribeRequest;
 use ottla_protocol::messages::sync_group::SyncGroupRequest;
 use ottla_protocol::messages::txn_offset_commit::{
@@ -179,4 +180,25 @@ fn the_group_without_a_name_has_no_members() {
     let classic = DescribeGroupsRequest { groups: unnamed, ..Default::default() };
     let classic = connection.ask(5, &classic).expect("an answer").groups.remove(0);
     assert_eq!((classic.error_code, &*classic.group_state), (ErrorCode::None, "Dead"));
+}
+
+/// An empty id named no member.
+#[test]
+fn offsets_of_a_group_of_the_new_protocol_are_read_without_a_member_or_by_one() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let epoch = beat(&mut connection, &join_request("a")).member_epoch;
+    let mut code = |member_id: Option<&str>, member_epoch| {
+        let member_id = member_id.map(str::to_owned);
+        let group = OffsetFetchRequestGroup {
+            group_id: "billing".into(),
+            member_id,
+            member_epoch,
+            ..Default::default()
+        };
+        let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
+        connection.ask(9, &request).expect("an answer").groups[0].error_code
+    };
+    assert_eq!([code(None, -1), code(Some("a"), epoch)], [ErrorCode::None; 2]);
+    assert_eq!([code(Some(""), -1), code(Some("b"), epoch)], [ErrorCode::UnknownMemberId; 2]);
+    assert_eq!(code(Some("a"), epoch + 1), ErrorCode::StaleMemberEpoch);
 }

@@ -38,13 +38,13 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Returns whether a member may read the group's offsets.
+    /// Returns whether a member may read the group's offsets. A client that names no member may read them as well; an empty id is the name
+    /// of a member that the group does not have, as in Kafka.
     pub(crate) fn check_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
-        let member_id = match member_id {
-            None | Some("") if epoch < 0 => return Ok(()),
-            id => id.unwrap_or_default(),
-        };
-        let member = self.members.get(member_id).ok_or(ErrorCode::UnknownMemberId)?;
+        if member_id.is_none() && epoch < 0 {
+            return Ok(());
+        }
+        let member = member_id.and_then(|id| self.members.get(id)).ok_or(ErrorCode::UnknownMemberId)?;
         if epoch == member.epoch { Ok(()) } else { Err(wrong_epoch(member)) }
     }
 }
