@@ -9,10 +9,13 @@ use ottla_protocol::messages::delete_share_group_offsets::DeleteShareGroupOffset
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
+use ottla_protocol::messages::list_groups::ListGroupsRequest;
 use ottla_protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use ottla_protocol::messages::offset_delete::OffsetDeleteRequest;
+use ottla_protocol::messages::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
 use ottla_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use ottla_protocol::messages::share_group_describe::ShareGroupDescribeRequest;
 use ottla_protocol::messages::sync_group::SyncGroupRequest;
@@ -201,4 +204,25 @@ fn offsets_of_a_group_of_the_new_protocol_are_read_without_a_member_or_by_one() 
     assert_eq!([code(None, -1), code(Some("a"), epoch)], [ErrorCode::None; 2]);
     assert_eq!([code(Some(""), -1), code(Some("b"), epoch)], [ErrorCode::UnknownMemberId; 2]);
     assert_eq!(code(Some("a"), epoch + 1), ErrorCode::StaleMemberEpoch);
+}
+
+/// The group did not exist until the transaction was committed.
+#[test]
+fn a_group_with_offsets_of_an_open_transaction_exists() {
+    let (broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    broker.cluster().set_transactions_approved(true);
+    assert_eq!(commit_in_transaction(&mut connection, ("", -1), &["orders"]), [ErrorCode::None]);
+    let listed = connection.ask(5, &ListGroupsRequest::default()).expect("an answer").groups;
+    let listed: Vec<_> = listed.iter().map(|it| (&*it.group_id, &*it.group_state, &*it.group_type)).collect();
+    assert_eq!(listed, [("billing", "Empty", "classic")]);
+    let describe = DescribeGroupsRequest { groups: vec!["billing".into()], ..Default::default() };
+    let described = connection.ask(6, &describe).expect("an answer").groups.remove(0);
+    assert_eq!((described.error_code, &*described.group_state), (ErrorCode::None, "Empty"));
+    assert_eq!(commit_to(&mut connection, ("a", 1), &["orders"]), [ErrorCode::UnknownMemberId]);
+    let partitions = vec![OffsetDeleteRequestPartition { partition_index: 0 }];
+    let topics = vec![OffsetDeleteRequestTopic { name: "orders".into(), partitions }];
+    let delete = OffsetDeleteRequest { group_id: "billing".into(), topics };
+    let deleted = connection.ask(0, &delete).expect("an answer");
+    let partition = deleted.topics.first().map(|topic| topic.partitions[0].error_code);
+    assert_eq!((deleted.error_code, partition), (ErrorCode::None, Some(ErrorCode::None)));
 }

@@ -260,16 +260,15 @@ impl Offsets {
         state.groups.get(group).map(|group| group.keys().into_iter().collect()).unwrap_or_default()
     }
 
-    /// Returns whether a group has committed offsets.
+    /// Returns whether a group has offsets, committed or pending ones: it is a group then, as in Kafka.
     pub(crate) fn has_offsets(&self, group: &str) -> bool {
-        self.lock().groups.get(group).is_some_and(|group| !group.committed.is_empty())
+        self.lock().groups.get(group).is_some_and(GroupOffsets::has_any)
     }
 
     /// Every group that has offsets, by name.
     pub(crate) fn groups(&self) -> Vec<String> {
         let state = self.lock();
-        let groups = state.groups.iter().filter(|(_, group)| !group.committed.is_empty());
-        groups.map(|(name, _)| name.clone()).collect()
+        state.groups.iter().filter(|(_, group)| group.has_any()).map(|(name, _)| name.clone()).collect()
     }
 
     /// The offsets of groups by name, from the one after `after` on, until `max` offsets are reached. Groups with only pending
@@ -376,6 +375,11 @@ impl GroupOffsets {
     fn bytes(&self, name: &str) -> usize {
         let pending = self.pending.values().map(|pending| PENDING_BYTES + name.len() + bytes_of(pending));
         GROUP_BYTES + name.len() + bytes_of(&self.committed) + pending.sum::<usize>() + self.unstable.bytes()
+    }
+
+    /// Returns whether there are offsets, committed or pending ones. A producer may have none left in its transaction.
+    fn has_any(&self) -> bool {
+        !self.committed.is_empty() || !self.unstable.is_empty()
     }
 
     fn keys(&self) -> BTreeSet<At> {
@@ -495,8 +499,9 @@ mod tests {
     fn offsets_of_an_aborted_transaction_are_dropped_with_their_group() {
         let offsets = Offsets::default();
         offsets.commit_pending("g", (3, 9), 1, vec![at("orders", 5)]);
-        assert!(offsets.groups().is_empty());
+        assert_eq!(offsets.groups(), ["g"]);
         offsets.complete(3, 9, false);
+        assert!(offsets.groups().is_empty());
         assert_eq!(offset_of(&offsets, "g", "orders"), None);
         assert!(offsets.lock().groups.is_empty() && offsets.lock().open.is_empty());
     }

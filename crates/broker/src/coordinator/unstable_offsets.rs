@@ -20,6 +20,10 @@ type Producers = BTreeSet<(i32, i64)>;
 pub(super) struct UnstableOffsets(BTreeMap<String, Producers>);
 
 impl UnstableOffsets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn contains(&self, topic: &str, partition: i32) -> bool {
         self.of_partition(topic, partition).next().is_some()
     }
