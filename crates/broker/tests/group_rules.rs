@@ -146,6 +146,21 @@ fn partitions_that_a_member_must_give_up_are_described_with_its_assignment() {
     assert_eq!((count(&member.assignment), count(&member.target_assignment)), (4, 2));
 }
 
+/// It was null, which Kafka never sends.
+#[test]
+fn a_member_without_a_pattern_is_described_with_an_empty_one() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let pattern = |pattern: Option<&str>| ConsumerGroupHeartbeatRequest {
+        subscribed_topic_regex: pattern.map(str::to_owned),
+        ..join_request("a")
+    };
+    for (joins, described) in [(None, ""), (Some("o.*"), "o.*"), (Some(""), "")] {
+        assert_eq!(beat(&mut connection, &pattern(joins)).error_code, ErrorCode::None);
+        let member = describe(&mut connection).members.remove(0);
+        assert_eq!(member.subscribed_topic_regex.as_deref(), Some(described));
+    }
+}
+
 /// Java's clients show the text: it said of a group of the new protocol that it does not exist.
 #[test]
 fn descriptions_of_classic_groups_name_the_reason_why_there_is_none() {

@@ -265,7 +265,8 @@ fn described(cluster: &Cluster, group_id: &str, group: &ConsumerGroup) -> Descri
         client_id: member.profile.client_id.clone(),
         client_host: member.profile.client_host.clone(),
         subscribed_topic_names: member.profile.names.iter().cloned().collect(),
-        subscribed_topic_regex: member.profile.pattern.clone(),
+        // As in Kafka, a member without a pattern has an empty one.
+        subscribed_topic_regex: Some(member.profile.pattern.clone().unwrap_or_default()),
         // With the partitions that it still has and must give up.
         assignment: named(cluster, by_topic(member.assigned.keys().chain(member.revoking.keys()).copied())),
         target_assignment: named(cluster, by_topic(group.target(id).copied())),
