@@ -131,6 +131,22 @@ fn a_member_that_commits_in_a_transaction_is_unknown_to_a_group_without_members(
     assert_eq!(commit(&mut connection), [ErrorCode::UnknownMemberId], "its member has left");
 }
 
+/// They were missing, although the group is described without an error.
+#[test]
+fn dead_groups_are_described_with_the_authorized_operations() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let groups = vec!["missing".into()];
+    let request = DescribeGroupsRequest { groups, include_authorized_operations: true };
+    let mut described = |version| {
+        let group = connection.ask(version, &request).expect("an answer").groups.remove(0);
+        (group.error_code, group.authorized_operations)
+    };
+    // READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
+    let bits: i32 = [3, 6, 8, 10, 11].iter().map(|bit| 1 << bit).sum();
+    assert_eq!([described(3), described(5)], [(ErrorCode::None, bits); 2]);
+    assert_eq!(described(6), (ErrorCode::GroupIdNotFound, i32::MIN));
+}
+
 /// They were in no assignment, although the member consumes them.
 #[test]
 fn partitions_that_a_member_must_give_up_are_described_with_its_assignment() {

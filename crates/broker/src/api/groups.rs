@@ -35,6 +35,8 @@ pub(super) const HAS_HIDDEN_TOPICS: &str =
     "The group has described topic(s) that the client is not authorized to describe.";
 
 const DEAD: &str = "Dead";
+/// From this version on, a group that does not exist is an error of DescribeGroups.
+const MISSING_IS_ERROR_FROM: i16 = 6;
 /// From this version on, SyncGroup has a protocol type and a protocol, which must not be null (KIP-559).
 const PROTOCOL_FROM: i16 = 5;
 
@@ -286,31 +288,28 @@ impl Api for DescribeGroupsRequest {
             if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
             }
-            let described_here = describe(context.cluster(), &group_id);
-            match described_here {
-                Some(description) => DescribedGroup {
-                    authorized_operations: if_requested(
-                        self.include_authorized_operations,
-                        &context,
-                        (ResourceType::Group, &group_id),
-                        OF_GROUP,
-                    ),
-                    ..described(group_id, description, context.version)
-                },
-                None => DescribedGroup {
-                    // KIP-1043: a group that does not exist is an error from version 6 on, and a dead one before.
-                    error_code: if context.version >= 6 {
-                        ErrorCode::GroupIdNotFound
-                    } else {
-                        ErrorCode::None
-                    },
-                    error_message: (context.version >= 6)
-                        .then(|| why_not_described(context.cluster(), &group_id, "classic")),
+            let found = describe(context.cluster(), &group_id);
+            // KIP-1043. Before, it was a dead group.
+            if found.is_none() && context.version >= MISSING_IS_ERROR_FROM {
+                return DescribedGroup {
+                    error_code: ErrorCode::GroupIdNotFound,
+                    error_message: Some(why_not_described(context.cluster(), &group_id, "classic")),
                     group_id,
                     group_state: DEAD.into(),
                     ..Default::default()
-                },
+                };
             }
+            let authorized_operations = if_requested(
+                self.include_authorized_operations,
+                &context,
+                (ResourceType::Group, &group_id),
+                OF_GROUP,
+            );
+            let group = match found {
+                Some(description) => described(group_id, description, context.version),
+                None => DescribedGroup { group_id, group_state: DEAD.into(), ..Default::default() },
+            };
+            DescribedGroup { authorized_operations, ..group }
         });
         DescribeGroupsResponse { groups: groups.collect(), ..Default::default() }
     }
