@@ -18,6 +18,7 @@ use ottla_protocol::messages::offset_delete::{
 };
 use ottla_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use ottla_protocol::messages::share_group_describe::ShareGroupDescribeRequest;
+use ottla_protocol::messages::share_group_heartbeat::ShareGroupHeartbeatRequest;
 use ottla_protocol::messages::sync_group::SyncGroupRequest;
 use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
@@ -256,4 +257,21 @@ fn a_group_with_offsets_of_an_open_transaction_exists() {
     let deleted = connection.ask(0, &delete).expect("an answer");
     let partition = deleted.topics.first().map(|topic| topic.partitions[0].error_code);
     assert_eq!((deleted.error_code, partition), (ErrorCode::None, Some(ErrorCode::None)));
+}
+
+/// They joined. Kafka gives them neither partitions nor records.
+#[test]
+fn share_group_members_with_long_ids_do_not_join() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let mut code = |characters: usize| {
+        let request = ShareGroupHeartbeatRequest {
+            group_id: "shares".into(),
+            member_id: "m".repeat(characters),
+            subscribed_topic_names: Some(vec!["orders".into()]),
+            ..Default::default()
+        };
+        connection.ask(1, &request).expect("an answer").error_code
+    };
+    assert_eq!([code(37), code(0)], [ErrorCode::InvalidRequest; 2]);
+    assert_eq!(code(36), ErrorCode::None);
 }

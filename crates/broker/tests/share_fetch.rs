@@ -666,17 +666,21 @@ fn a_share_group_ahead_of_the_log_stores_what_is_acknowledged() {
     assert_eq!(other.fetch(), [(1, 2, 1)]);
 }
 
-/// 2,000 sessions with names of 32 KB kept 65 MB.
+/// 2,000 sessions with names of 32 KB kept 65 MB. Kafka counts the UTF-16 units of member ids.
 #[test]
 fn groups_and_members_with_very_long_names_have_no_share_sessions() {
     let broker = start(&MemStorage::new());
     let mut member = Member::join(&broker, "a");
-    let mut code_of = |group: usize, id: usize| {
-        let (group_id, member_id) = (Some("g".repeat(group)), Some("m".repeat(id)));
+    let mut code_of = |group: usize, id: &str| {
+        let (group_id, member_id) = (Some("g".repeat(group)), Some(id.to_owned()));
         let request = ShareFetchRequest { group_id, member_id, ..member.request(Vec::new()) };
         member.connection.ask(2, &request).expect("an answer").error_code
     };
-    assert_eq!(code_of(256, 1), ErrorCode::InvalidRequest);
-    assert_eq!(code_of(1, 256), ErrorCode::InvalidRequest);
-    assert_eq!(code_of(255, 255), ErrorCode::None);
+    assert_eq!(code_of(256, "m"), ErrorCode::InvalidRequest);
+    for too_long in ["m".repeat(37), "\u{1f980}".repeat(19)] {
+        assert_eq!(code_of(1, &too_long), ErrorCode::InvalidRequest, "{too_long}");
+    }
+    for long in ["m".repeat(36), "\u{1f980}".repeat(18)] {
+        assert_eq!(code_of(255, &long), ErrorCode::None, "{long}");
+    }
 }

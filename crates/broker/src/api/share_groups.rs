@@ -14,6 +14,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use super::authorized_operations::{OF_GROUP, if_requested};
 use super::groups::{HAS_HIDDEN_TOPICS, check_coordinator_of_named, coordinate, why_not_described};
 use super::repeats::without_repeats;
+use super::share_sessions::is_member_id;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::coordinator::consumer_group::group::Refusal;
@@ -75,6 +76,8 @@ fn check(request: &ShareGroupHeartbeatRequest) -> Result<(), Refusal> {
     let epoch = request.member_epoch;
     let reason = if request.member_id.trim().is_empty() {
         "the member has no id"
+    } else if !is_member_id(&request.member_id) {
+        "the member id has more than 36 characters"
     } else if request.group_id.trim().is_empty() {
         "the group has no name"
     } else if request.rack_id.as_ref().is_some_and(|rack| rack.trim().is_empty()) {

@@ -15,8 +15,10 @@ use crate::coordinator::share_state::SharePartitionKey;
 use crate::partition::Partition;
 use crate::security::acl::{Operation, ResourceType};
 
-/// The longest id of a member, for which Kafka's clients use 22 characters, and the longest name of a group: each session keeps both.
-const NAME_BYTES_MAX: usize = 255;
+/// The longest name of a group: each session keeps it.
+const GROUP_BYTES_MAX: usize = 255;
+/// The longest id of a member, in UTF-16 units as in Kafka's `KafkaApis`: a UUID with hyphens.
+const MEMBER_UNITS_MAX: usize = 36;
 
 /// The results of acknowledgements by partition.
 pub(super) type AckResults = BTreeMap<Place, ErrorCode>;
@@ -66,13 +68,18 @@ pub(super) fn session_of(
     epoch: i32,
 ) -> Result<SessionKey, ErrorCode> {
     let (Some(group), Some(member)) = (group, member) else { return Err(ErrorCode::InvalidRequest) };
-    if [group, member].iter().any(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
+    if group.is_empty() || group.len() > GROUP_BYTES_MAX || !is_member_id(member) {
         return Err(ErrorCode::InvalidRequest);
     }
     if epoch < FINAL_EPOCH {
         return Err(ErrorCode::InvalidShareSessionEpoch);
     }
     Ok(SessionKey { node: context.node(), group: group.into(), member: member.into() })
+}
+
+/// Returns whether a member of a share group can have this id.
+pub(super) fn is_member_id(id: &str) -> bool {
+    (1..=MEMBER_UNITS_MAX).contains(&id.encode_utf16().take(MEMBER_UNITS_MAX + 1).count())
 }
 
 /// Begins a session on the connection of the request.
