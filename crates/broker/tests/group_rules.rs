@@ -7,6 +7,10 @@ use ottla_protocol::messages::consumer_group_describe::{Assignment, ConsumerGrou
 use ottla_protocol::messages::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
 use ottla_protocol::messages::delete_share_group_offsets::DeleteShareGroupOffsetsRequest;
 use ottla_protocol::messages::describe_groups::DescribeGroupsRequest;
+use ottla_protocol::messages::describe_share_group_offsets::{
+    DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+};
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
@@ -274,4 +278,19 @@ fn share_group_members_with_long_ids_do_not_join() {
     };
     assert_eq!([code(37), code(0)], [ErrorCode::InvalidRequest; 2]);
     assert_eq!(code(36), ErrorCode::None);
+}
+
+/// The partition had the error, as no partition of Kafka's answers has.
+#[test]
+fn a_share_partition_whose_state_cannot_be_read_has_no_start_offset() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let missing = vec![99];
+    let topic = DescribeShareGroupOffsetsRequestTopic { topic_name: "orders".into(), partitions: missing };
+    let topics = Some(vec![topic]);
+    let group = DescribeShareGroupOffsetsRequestGroup { group_id: "shares".into(), topics };
+    let request = DescribeShareGroupOffsetsRequest { groups: vec![group] };
+    let mut group = connection.ask(1, &request).expect("an answer").groups.remove(0);
+    let partition = group.topics.remove(0).partitions.remove(0);
+    assert_eq!((partition.partition_index, partition.error_code), (99, ErrorCode::None));
+    assert_eq!((partition.start_offset, partition.leader_epoch, partition.lag), (-1, 0, -1));
 }

@@ -143,7 +143,11 @@ async fn describe_topic(
                     ..Default::default()
                 }
             }
-            Err(code) => unknown(index, Some(code)),
+            Err(code) => {
+                // As in Kafka, the client gets no error.
+                tracing::debug!(group_id, topic_name, index, %code, "reading the state of a share partition");
+                unknown(index, None)
+            }
         };
         partitions.push(partition);
     }
