@@ -11,6 +11,7 @@ use ottla_protocol::messages::describe_share_group_offsets::{
     DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 };
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 use ottla_protocol::messages::list_groups::ListGroupsRequest;
@@ -293,4 +294,17 @@ fn a_share_partition_whose_state_cannot_be_read_has_no_start_offset() {
     let partition = group.topics.remove(0).partitions.remove(0);
     assert_eq!((partition.partition_index, partition.error_code), (99, ErrorCode::None));
     assert_eq!((partition.start_offset, partition.leader_epoch, partition.lag), (-1, 0, -1));
+}
+
+/// The version of the request was not supported.
+#[test]
+fn coordinators_of_an_unknown_type_are_an_invalid_request() {
+    let (_broker, mut connection) = start_with(&MemStorage::new(), &[]);
+    let request = FindCoordinatorRequest { key: "billing".into(), key_type: 3, ..Default::default() };
+    assert_eq!(connection.ask(3, &request).expect("an answer").error_code, ErrorCode::InvalidRequest);
+    let coordinator_keys = vec!["billing".into(), "other".into()];
+    let request = FindCoordinatorRequest { key_type: -1, coordinator_keys, ..Default::default() };
+    let found = connection.ask(6, &request).expect("an answer").coordinators;
+    let codes: Vec<ErrorCode> = found.iter().map(|coordinator| coordinator.error_code).collect();
+    assert_eq!(codes, [ErrorCode::InvalidRequest; 2]);
 }

@@ -10,7 +10,7 @@ use crate::coordinator::offsets::is_group_name;
 use crate::internal_topics::InternalTopic;
 use crate::partition::NO_LEADER;
 
-const GROUP: i8 = 0;
+pub(super) const GROUP: i8 = 0;
 pub(super) const TRANSACTION: i8 = 1;
 /// The state of a share-partition.
 pub(super) const SHARE: i8 = 2;
@@ -67,8 +67,8 @@ fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
             return Err((ErrorCode::InvalidRequest, reason));
         }
         other => {
-            let reason = format!("coordinators of kind {other} do not exist in this broker");
-            return Err((ErrorCode::UnsupportedVersion, reason));
+            let reason = format!("there is no coordinator of type {other}");
+            return Err((ErrorCode::InvalidRequest, reason));
         }
     }
     let cluster = context.cluster();

@@ -13,7 +13,7 @@ use ottla_protocol::messages::offset_delete::{
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::super::Api;
-use super::super::find_coordinator::{SHARE, TRANSACTION};
+use super::super::find_coordinator::{GROUP, SHARE, TRANSACTION};
 use super::super::offsets;
 use super::super::share_group_offsets::{altered, deleted};
 use super::{Access, Authorize, Verdict, items, open, take_denied, verdict, whole};
@@ -92,7 +92,9 @@ impl Authorize for m::find_coordinator::FindCoordinatorRequest {
         let need = |key: &str| match key_type {
             TRANSACTION => access.need_transactional_id(Operation::Describe, key),
             SHARE => access.need_cluster(Operation::ClusterAction),
-            _ => access.need_group(Operation::Describe, key),
+            GROUP => access.need_group(Operation::Describe, key),
+            // The handler refuses it.
+            _ => Ok(()),
         };
         if access.context.version < 4 {
             return verdict(need(&self.key));
