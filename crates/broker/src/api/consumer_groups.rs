@@ -131,6 +131,9 @@ async fn beat_of(request: ConsumerGroupHeartbeatRequest, context: &RequestContex
     let resolved = if unresolved.is_empty() {
         BTreeMap::new()
     } else {
+        // Others may be matched before: the member is heard of now, as in Kafka, which matches them later.
+        let (member_id, epoch) = (&request.member_id, request.member_epoch);
+        cluster.consumer_groups.renew_session(&request.group_id, member_id, epoch);
         // Boxed: few heartbeats need its memory.
         Box::pin(resolve(context, unresolved, versions, at_ms)).await
     };
@@ -290,4 +293,85 @@ fn named(cluster: &Cluster, topics: BTreeMap<Uuid, Vec<i32>>) -> DescribedAssign
         Some(DescribedPartitions { topic_id, topic_name, partitions })
     });
     DescribedAssignment { topic_partitions: topics.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use ottla_protocol::frame;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::broker::Broker;
+    use crate::memory::ClientHost;
+    use crate::topics::NewTopic;
+
+    /// Only a defect exhausts it.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn send(connection: &mut DuplexStream, request: &ConsumerGroupHeartbeatRequest) {
+        let request = frame::encode_request(1, None, 1, request).expect("a request");
+        connection.write_all(&request.to_bytes().expect("in memory")).await.expect("sent");
+    }
+
+    async fn answer(connection: &mut DuplexStream) -> ConsumerGroupHeartbeatResponse {
+        let mut size = [0; 4];
+        timeout(PATIENCE, connection.read_exact(&mut size)).await.expect("in time").expect("an answer");
+        let mut answer = vec![0; i32::from_be_bytes(size) as usize];
+        timeout(PATIENCE, connection.read_exact(&mut answer)).await.expect("in time").expect("an answer");
+        let decoded = frame::decode_response::<ConsumerGroupHeartbeatRequest>(answer.into(), 1);
+        decoded.expect("an answer that can be read").1
+    }
+
+    /// The session of a member ended while the patterns of other groups were matched before those of its own.
+    #[tokio::test]
+    async fn a_heartbeat_that_waits_for_the_matches_of_patterns_renews_the_session() {
+        // So many are matched on a background thread.
+        let topics = 2 * QUICK_MATCHES_MAX;
+        let builder = (0..topics).fold(Broker::builder().memory(), |all, at| all.topic(format!("t{at}"), 1));
+        let mut broker = builder.start().await.expect("a broker in memory");
+        let (cluster, mut connection) = (broker.cluster(), broker.connect(1));
+        let stays = |member_epoch| ConsumerGroupHeartbeatRequest {
+            group_id: "billing".into(),
+            member_id: "a".into(),
+            member_epoch,
+            ..Default::default()
+        };
+        let joins = ConsumerGroupHeartbeatRequest {
+            rebalance_timeout_ms: 60_000,
+            subscribed_topic_regex: Some("t.*".into()),
+            topic_partitions: Some(Vec::new()),
+            ..stays(0)
+        };
+        send(&mut connection, &joins).await;
+        let joined = answer(&mut connection).await;
+        assert_eq!(joined.error_code, ErrorCode::None, "{:?}", joined.error_message);
+
+        let (hold, held) = mpsc::channel::<()>();
+        let (started, start) = tokio::sync::oneshot::channel();
+        let occupy = move |_: &Cluster| {
+            started.send(()).expect("awaited");
+            held.recv().unwrap_or_default();
+        };
+        let of_task = cluster.clone();
+        let occupied = tokio::spawn(async move { of_task.run_matching(ClientHost::LOCAL, occupy).await });
+        timeout(PATIENCE, start).await.expect("in time").expect("another pattern is matched");
+        cluster.create_topic(NewTopic::new("t-new", 1), false).expect("a topic");
+        let heard_at = || cluster.consumer_groups.look("billing", |group| group.members["a"].heard_at());
+        let joined_at = heard_at();
+        send(&mut connection, &stays(joined.member_epoch)).await;
+        let renewed = async {
+            while heard_at() == joined_at {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, renewed).await.expect("the session is renewed");
+        drop(hold);
+        timeout(PATIENCE, occupied).await.expect("in time").expect("matched");
+        assert_eq!(answer(&mut connection).await.error_code, ErrorCode::None);
+        broker.stop().await;
+    }
 }

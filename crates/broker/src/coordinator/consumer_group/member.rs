@@ -152,6 +152,12 @@ impl Member {
         [self.revoke_by, self.join_by, self.sync_by].into_iter().flatten().fold(session, Instant::min)
     }
 
+    /// The time of the member's last heartbeat.
+    #[cfg(test)]
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
     /// The time by which the member must have given up the partitions that it begins to give up now.
     pub(super) fn revocation_end(&self, now: Instant) -> Instant {
         now + Duration::from_millis(self.profile.rebalance_timeout_ms.max(0) as u64)

@@ -300,6 +300,13 @@ impl ConsumerGroups {
         all
     }
 
+    /// Renews the session of a member whose heartbeat waits until the patterns of its group are matched.
+    pub(crate) fn renew_session(&self, group_id: &str, member_id: &str, epoch: i32) {
+        if let Some(entry) = self.lock(group_id).by_id.get_mut(group_id) {
+            entry.group.renew_session(Instant::now(), member_id, epoch);
+        }
+    }
+
     /// Calls `look` with a group, if it is one of this protocol.
     pub(crate) fn look<T>(&self, group_id: &str, look: impl FnOnce(&ConsumerGroup) -> T) -> Option<T> {
         self.lock(group_id).by_id.get(group_id).map(|entry| look(&entry.group))

@@ -141,6 +141,21 @@ impl ConsumerGroup {
         }
     }
 
+    /// Renews the session of a member that has sent a heartbeat in this epoch, which is handled later.
+    pub(in crate::coordinator::consumer_group) fn renew_session(
+        &mut self,
+        now: Instant,
+        id: &str,
+        epoch: i32,
+    ) {
+        if let Some(member) = self.members.get_mut(id)
+            && epoch > 0
+            && [member.epoch, member.previous_epoch].contains(&epoch)
+        {
+            member.heard_at = now;
+        }
+    }
+
     /// Handles a member that leaves, for good or for a while.
     pub(super) fn leave(&mut self, beat: &Beat) -> Result<BeatAnswer, Refusal> {
         let id = &beat.member_id;
