@@ -246,3 +246,23 @@ fn a_producer_whose_login_failed_is_initialized_with_other_credentials() {
     begin(&producer);
     producer.commit_transaction_blocking(PATIENCE).expect("committed");
 }
+
+/// The commit succeeded, and a new transaction could begin.
+#[test]
+fn a_producer_that_is_ended_commits_nothing() {
+    let broker = broker();
+    let producer = in_transaction(&broker);
+    assert!(producer.end("a test"));
+    let calls = [
+        producer.commit_transaction_blocking(PATIENCE),
+        producer.abort_transaction_blocking(PATIENCE),
+        producer.begin_transaction(),
+        producer.init_transactions_blocking(PATIENCE),
+    ];
+    for result in calls {
+        let error = result.expect_err("the producer has ended");
+        assert!(matches!(error.kind, TransactionErrorKind::Ended(_)) && error.is_fatal(), "{error}");
+        assert!(error.to_string().contains("a test"), "{error}");
+    }
+    assert_eq!(broker.cluster().requests(ApiKey::EndTxn), 0);
+}

@@ -120,6 +120,7 @@ pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
         TransactionErrorKind::Record(error) => of_failed_record(error),
         TransactionErrorKind::Request { error, .. } => of(error),
         TransactionErrorKind::Aborted => RD_KAFKA_RESP_ERR__PURGE_QUEUE,
+        TransactionErrorKind::Ended(reason) => of_kind(reason),
         TransactionErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
         _ => RD_KAFKA_RESP_ERR__FAIL,
     }

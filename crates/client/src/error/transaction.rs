@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 
-use super::{Error, ProduceError};
+use super::{Error, ProduceError, ProduceErrorKind};
 
 /// A transactional call or its transaction failed.
 ///
@@ -91,6 +91,9 @@ pub enum TransactionErrorKind {
     /// The record's transaction is being aborted.
     #[error("the transaction was aborted")]
     Aborted,
+    /// The application ended the producer for this reason: [`Producer::end`](crate::Producer::end).
+    #[error("the producer has ended: {0}")]
+    Ended(Box<ProduceErrorKind>),
     /// The client was closed first.
     #[error("the client is closed")]
     Closed,

@@ -358,8 +358,8 @@ impl Producer {
     /// Ends the producer as a fatal error does, for this reason. Returns `false` if it has ended already.
     ///
     /// Records that no request carries fail with [`ProduceErrorKind::Fatal`], and later ones are refused with it. The response to a request
-    /// in flight decides about its records, but no request is repeated. Returns at once; [`Producer::flush`] waits until each record has
-    /// its outcome.
+    /// in flight decides about its records, but no request is repeated. Transactional calls fail, except the repeated call for a commit
+    /// that was sent. Returns at once; [`Producer::flush`] waits until each record has its outcome.
     pub fn end(&self, reason: &str) -> bool {
         self.client.produce().end(reason)
     }

@@ -58,6 +58,8 @@ pub(crate) struct Machine {
     last_problem: String,
     /// The code of the last response, unless a later attempt had none.
     last_code: Option<ErrorCode>,
+    /// The error of each call after the application has ended the producer.
+    end: Option<Arc<TransactionError>>,
 }
 
 /// The parts of the state that the sender needs.
@@ -89,6 +91,7 @@ impl Machine {
             serial: 0,
             last_problem: String::new(),
             last_code: None,
+            end: None,
         }
     }
 
@@ -108,12 +111,26 @@ impl Machine {
 
     /// Returns `true` if records are accepted.
     pub(crate) fn takes_records(&self) -> bool {
-        matches!(self.state, State::InTransaction)
+        self.end.is_none() && matches!(self.state, State::InTransaction)
     }
 
     /// Returns `true` if batches of the transaction may be sent.
     pub(crate) fn sends(&self) -> bool {
-        matches!(self.state, State::InTransaction | State::Flushing)
+        self.end.is_none() && matches!(self.state, State::InTransaction | State::Flushing)
+    }
+
+    /// The application ends the producer: no call begins any more. A commit or an abort that was sent continues.
+    pub(crate) fn end(&mut self, reason: ProduceErrorKind) {
+        let kind = TransactionErrorKind::Ended(Box::new(reason));
+        let transactional_id = self.id.clone();
+        let error =
+            TransactionError { transactional_id, kind, then: Recovery::Close, outcome_unknown: false };
+        self.end = Some(Arc::new(error));
+    }
+
+    /// Refuses a call after [`end`](Self::end). A repeated commit returns the outcome of the one that was sent.
+    fn require_open(&self, call: &'static str) -> Result<(), TransactionError> {
+        if self.end.is_some() && !self.is_committing() { Err(self.refuse(call)) } else { Ok(()) }
     }
 
     pub(crate) fn view(&self) -> MachineView {
@@ -142,6 +159,7 @@ impl Machine {
 
     /// Handles `init_transactions`.
     pub(crate) fn begin_init(&mut self) -> Result<(), TransactionError> {
+        self.require_open("init_transactions")?;
         match self.state {
             State::Uninitialized | State::Undecided(_) => Ok(()),
             _ => Err(self.refuse("init_transactions")),
@@ -159,7 +177,7 @@ impl Machine {
 
     /// Handles `begin_transaction`.
     pub(crate) fn begin(&mut self) -> Result<(), TransactionError> {
-        if !matches!(self.state, State::Ready) {
+        if self.end.is_some() || !matches!(self.state, State::Ready) {
             return Err(self.refuse("begin_transaction"));
         }
         self.state = State::InTransaction;
@@ -169,7 +187,7 @@ impl Machine {
 
     /// Handles `send_offsets_to_transaction`.
     pub(crate) fn begin_offsets(&mut self) -> Result<(), TransactionError> {
-        if !matches!(self.state, State::InTransaction) {
+        if self.end.is_some() || !matches!(self.state, State::InTransaction) {
             return Err(self.refuse("send_offsets_to_transaction"));
         }
         Ok(())
@@ -200,6 +218,7 @@ impl Machine {
 
     /// Handles `commit_transaction`: records are no longer accepted.
     pub(crate) fn begin_commit(&mut self) -> Result<(), TransactionError> {
+        self.require_open("commit_transaction")?;
         match self.state {
             State::InTransaction | State::Flushing => {
                 self.state = State::Flushing;
@@ -213,6 +232,7 @@ impl Machine {
     /// Called when all records are settled. Returns `true` if the coordinator must be informed of the commit. An
     /// empty transaction commits without a request.
     pub(crate) fn flushed(&mut self) -> Result<bool, TransactionError> {
+        self.require_open("commit_transaction")?;
         match self.state {
             State::Flushing if !self.touched => {
                 self.close();
@@ -228,6 +248,7 @@ impl Machine {
 
     /// Handles `abort_transaction`: unsent batches are no longer sent.
     pub(crate) fn begin_abort(&mut self) -> Result<(), TransactionError> {
+        self.require_open("abort_transaction")?;
         match self.state {
             State::InTransaction | State::Flushing | State::Abortable(_) | State::Aborting => {
                 self.state = State::Aborting;
@@ -458,8 +479,22 @@ impl Machine {
         }
     }
 
-    /// The error of a call that is not allowed in the current state; after a failure, that failure.
+    /// The error of a call that is not allowed in the current state; after a failure or the end of the producer, that one.
     pub(crate) fn refuse(&self, call: &'static str) -> TransactionError {
+        if let Some(end) = &self.end {
+            return match &self.state {
+                // The outcome of the transaction stays unknown, and no initialization can follow.
+                State::Undecided(error) => TransactionError { then: Recovery::Close, ..(**error).clone() },
+                State::Fatal(error) => (**error).clone(),
+                State::Uninitialized
+                | State::Ready
+                | State::InTransaction
+                | State::Flushing
+                | State::Committing
+                | State::Aborting
+                | State::Abortable(_) => (**end).clone(),
+            };
+        }
         let (state, then) = match &self.state {
             State::Abortable(error) | State::Undecided(error) | State::Fatal(error) => {
                 return (**error).clone();

@@ -105,10 +105,14 @@ impl Transactions {
         result
     }
 
-    /// The producer ends: it accepts no record, and sends none, for this reason. Returns `false` if it had already ended.
+    /// The producer ends: it accepts no record, sends none, and begins no transactional call, for this reason. Returns `false` if it had
+    /// already ended.
     pub(crate) fn end(&self, reason: ProduceErrorKind) -> bool {
-        let is_first = self.end.set(reason).is_ok();
-        self.gate.store(false, Ordering::Relaxed);
+        let is_first = self.end.set(reason.clone()).is_ok();
+        if is_first {
+            // A step of the machine: another one at the same time must not open the gate again.
+            self.update(|machine| machine.end(reason));
+        }
         is_first
     }
 

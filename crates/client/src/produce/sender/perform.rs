@@ -265,8 +265,10 @@ impl Sender {
             let prepared = prepare(&cluster, &produce.transactions, by_topic).await;
             if let Err(error) = &prepared {
                 tracing::debug!(%error, "cannot prepare the transaction");
-                // The end of the client is no error of the producer.
-                if error.is_fatal() && !matches!(error.kind, TransactionErrorKind::Closed) {
+                // The end of the client is no error of the producer, and the application knows that it has ended it.
+                let is_known =
+                    matches!(error.kind, TransactionErrorKind::Closed | TransactionErrorKind::Ended(_));
+                if error.is_fatal() && !is_known {
                     produce.report_end(error.clone().into());
                 }
             }

@@ -437,3 +437,35 @@ fn a_protocol_that_changed_takes_a_new_epoch_before_anything_is_sent() {
     machine.follow(TransactionProtocol::V1);
     assert!(!machine.needs_epoch());
 }
+
+/// The calls did not look at the end of the producer: a transaction without queued records was committed.
+#[test]
+fn after_the_application_has_ended_the_producer_only_a_sent_commit_continues() {
+    for name in
+        ["Uninitialized", "Ready", "InTransaction", "Flushing", "Aborting", "Abortable", "Undecided", "Fatal"]
+    {
+        let mut machine = in_state(name);
+        machine.end(ProduceErrorKind::Fatal("a test".into()));
+        assert!(!machine.takes_records() && !machine.sends(), "{name}");
+        let refused = [
+            machine.begin_init(),
+            machine.begin(),
+            machine.begin_offsets(),
+            machine.begin_commit(),
+            machine.flushed().map(|_| ()),
+            machine.begin_abort(),
+        ];
+        for result in refused {
+            let error = result.expect_err(name);
+            assert!(error.is_fatal() && !error.requires_init(), "{name}: {error}");
+            assert_eq!(error.outcome_is_unknown(), name == "Undecided", "{name}: {error}");
+        }
+        assert_eq!(state(&machine), name);
+    }
+    let mut machine = in_state("Committing");
+    machine.end(ProduceErrorKind::Fatal("a test".into()));
+    machine.begin_commit().expect("the repeated call returns the outcome");
+    assert!(machine.flushed().expect("the commit was sent"));
+    machine.ended(None);
+    assert!(machine.begin().expect_err("ended").is_fatal());
+}
