@@ -294,6 +294,41 @@ fn a_panic_behind_the_append_of_a_completion_does_not_repeat_it() {
     assert_eq!(records[0], records[1], "without and with the panic");
 }
 
+/// The change was dropped although the log had it: a start after a crash committed a transaction that was open before, or the record
+/// was in the log twice.
+#[test]
+fn a_panic_behind_the_append_of_a_decision_does_not_drop_it() {
+    let records = [false, true].map(|panics| {
+        let disk = MemStorage::new();
+        let broker = Broker::builder().storage(Arc::new(PanicsBehindAppends(disk.clone()))).topic(ORDERS, 1);
+        let broker = broker.spawn().expect("a broker");
+        let has_panicked = Arc::new(AtomicBool::new(!panics));
+        run(async {
+            let producer = transactional(&broker, "till-1").await;
+            producer.begin_transaction().expect("ready");
+            send(&producer, 0, "a").await;
+            let is_done = has_panicked.clone();
+            disk.inject(move |op| {
+                let is_decision = op.kind == OpKind::Write
+                    && is_segment(op.path)
+                    && op.path.starts_with("__transaction_state-");
+                if is_decision && !is_done.swap(true, Ordering::Relaxed) {
+                    HAS_WRITTEN.set(true);
+                }
+                None
+            });
+            producer.commit_transaction(PATIENCE).await.expect("committed");
+            // It waits for the completion.
+            drop(transactional(&broker, "till-1").await);
+        });
+        disk.heal();
+        broker.stop();
+        assert!(has_panicked.load(Ordering::Relaxed), "the decision was not seen");
+        state_records(&disk)
+    });
+    assert_eq!(records[0], records[1], "without and with the panic");
+}
+
 /// The removals of the ids after the one with the panic stayed pending: each later request got CONCURRENT_TRANSACTIONS.
 #[test]
 fn a_panic_while_an_idle_id_is_removed_does_not_block_the_others() {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
 use tokio::sync::{Notify, oneshot};
@@ -19,8 +20,12 @@ use crate::cluster::{Cluster, lock};
 use crate::config::{BrokerConfig, Durability};
 use crate::internal_topics::{InternalRecord, InternalTopic, Replayed, Written};
 use crate::memory::KeptMemory;
+use crate::panics;
 use crate::partition::Partition;
 use crate::state_marks::Mark;
+
+/// The pause before the end of a change that has panicked is tried again.
+const RESUME_PAUSE: Duration = Duration::from_secs(5);
 
 /// The ids of a partition, while they are read.
 pub(crate) type LoadedIds = BTreeMap<Arc<str>, TransactionMetadata>;
@@ -249,11 +254,11 @@ impl Cluster {
         self: &Arc<Self>,
         partition: &Arc<Partition>,
         record: NewRecord,
-        undecided: UndecidedChange,
+        mut undecided: UndecidedChange,
     ) -> impl Future<Output = Result<ProducerIdentity, ErrorCode>> + use<> {
         let (answer, answered) = oneshot::channel();
         let id = record.id.clone();
-        match self.append_change(partition, record) {
+        match self.append_change(partition, record, &mut undecided) {
             // Nothing to wait for.
             Ok(_) if self.config.durability != Durability::Disk => {
                 let _ = answer.send(Ok(self.finish_change(partition, &id)));
@@ -282,14 +287,43 @@ impl Cluster {
     }
 
     /// Appends the record of a change.
-    pub(super) fn append_change(
+    fn append_change(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
         record: NewRecord,
+        undecided: &mut UndecidedChange,
     ) -> Result<Written, ErrorCode> {
         let NewRecord { key, value, .. } = record;
-        let (written, ()) = self.write_internal(partition, &[InternalRecord { key, value }], None, |_| ())?;
+        let note = |offset: i64| undecided.in_log = Some((partition.clone(), offset + 1));
+        let (written, ()) = self.write_internal(partition, &[InternalRecord { key, value }], None, note)?;
         Ok(written)
+    }
+
+    /// Ends a change after a panic behind the append of its record: what is in the log counts after the next start, so it counts now.
+    fn resume_change(self: &Arc<Self>, partition: Arc<Partition>, end: i64, id: Arc<str>) {
+        let cluster = self.clone();
+        self.transactions.spawn(async move {
+            loop {
+                let ended = panics::caught(async {
+                    let written = cluster.resume_write(&partition, end)?;
+                    cluster.await_written_for_long(&written).await?;
+                    cluster.finish_change(&partition, &id);
+                    Ok::<(), ErrorCode>(())
+                });
+                match ended.await {
+                    Ok(Ok(())) => return,
+                    Ok(Err(code)) => {
+                        tracing::warn!(%id, %code, "a change of a transactional.id cannot be stored");
+                        cluster.drop_change(&id);
+                        return;
+                    }
+                    Err(reason) => {
+                        tracing::error!(%id, reason, "the end of a change of a transactional.id has panicked: it is tried again; please report this defect");
+                        tokio::time::sleep(RESUME_PAUSE).await;
+                    }
+                }
+            }
+        });
     }
 
     /// Applies a change that is stored, and starts the markers that follow from it.
@@ -309,24 +343,31 @@ impl Cluster {
     }
 }
 
-/// A change between its decision and its end. A panic drops it: otherwise the id would get CONCURRENT_TRANSACTIONS for ever.
+/// A change between its decision and its end. A panic drops it, or ends it if its record is in the log: otherwise the id would get
+/// CONCURRENT_TRANSACTIONS for ever.
 ///
 /// Only one exists for each change: a second one could drop the next change of the id.
 pub(super) struct UndecidedChange {
     cluster: Arc<Cluster>,
     id: Arc<str>,
+    /// The partition that has its record, and the offset behind the record.
+    in_log: Option<(Arc<Partition>, i64)>,
 }
 
 impl UndecidedChange {
     pub(super) fn new(cluster: &Arc<Cluster>, id: &Arc<str>) -> Self {
-        Self { cluster: cluster.clone(), id: id.clone() }
+        Self { cluster: cluster.clone(), id: id.clone(), in_log: None }
     }
 }
 
 impl Drop for UndecidedChange {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.cluster.drop_change(&self.id);
+        if !std::thread::panicking() {
+            return;
+        }
+        match self.in_log.take() {
+            None => self.cluster.drop_change(&self.id),
+            Some((partition, end)) => self.cluster.resume_change(partition, end, self.id.clone()),
         }
     }
 }
