@@ -11,11 +11,16 @@ use std::task::Poll;
 /// Locks that the panic has poisoned are used as they are; so is all other state.
 pub(crate) async fn caught<F: Future>(work: F) -> Result<F::Output, String> {
     let mut work = pin!(work);
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+    poll_fn(|context| match caught_call(|| work.as_mut().poll(context)) {
         Ok(polled) => polled.map(Ok),
-        Err(panic) => Poll::Ready(Err(message_of(&*panic).to_owned())),
+        Err(reason) => Poll::Ready(Err(reason)),
     })
     .await
+}
+
+/// [`caught`] for work that does not wait.
+pub(crate) fn caught_call<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message_of(&*panic).to_owned())
 }
 
 /// Returns the message of a panic.

@@ -2,13 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Clock, DiskCall, DiskEffect, DiskFiles, DiskRule};
-use ottla_log::storage::mem::MemStorage;
+use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::consumer_group_describe::ConsumerGroupDescribeRequest;
 use ottla_protocol::messages::consumer_group_heartbeat::{
@@ -33,6 +34,7 @@ use ottla_protocol::messages::offset_delete::{
 use ottla_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 
+use crate::common::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
 use crate::common::{PATIENCE, Raw};
 
 const GROUP: &str = "billing";
@@ -423,4 +425,34 @@ fn a_group_whose_classic_record_is_too_large_keeps_the_records_of_its_members() 
     });
     assert_eq!((before.error_code, before.members.len()), (ErrorCode::None, 30));
     assert!(after.members == before.members && after.group_epoch == before.group_epoch, "{after:?}");
+}
+
+/// The connection was closed, and the record was appended again at each attempt.
+#[test]
+fn a_panic_behind_the_append_of_a_groups_record_does_not_repeat_it() {
+    let disk = MemStorage::forgetful();
+    let broker = Broker::builder().storage(Arc::new(PanicsBehindAppends(disk.clone()))).topic("orders", 1);
+    let broker = broker.spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let joined = join(&mut connection, None);
+    assert_eq!(joined.error_code, ErrorCode::None);
+    let mut has_panicked = false;
+    disk.inject(move |op| {
+        let is_segment = Path::new(op.path).extension().is_some_and(|extension| extension == "log");
+        let is_record = op.kind == OpKind::Write && is_segment && op.path.starts_with("__consumer_offsets-");
+        if is_record && !std::mem::replace(&mut has_panicked, true) {
+            HAS_WRITTEN.set(true);
+        }
+        None
+    });
+    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::CoordinatorNotAvailable);
+    let index = broker.cluster().group_partition(GROUP);
+    let end = || broker.cluster().offsets_of("__consumer_offsets", index).expect("a partition").1;
+    let after_panic = end();
+    assert!(after_panic > 0, "the record is in the log");
+    assert_eq!(sync(&mut connection, &joined, None), ErrorCode::None);
+    assert_eq!(end(), after_panic);
+    assert_eq!(beat_classic(&mut connection, &joined, None), ErrorCode::None);
+    disk.heal();
+    broker.stop();
 }

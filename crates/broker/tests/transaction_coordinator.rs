@@ -1,8 +1,6 @@
 //! Transactions of our client at the embedded broker: commits, aborts, fencing, timeouts, offsets, restarts.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -14,8 +12,10 @@ use ottla_client::{
     TopicPartition, TransactionErrorKind,
 };
 use ottla_log::check_log;
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
-use ottla_log::storage::{Entry, File, Open, Storage};
+
+use crate::common::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ORDERS: &str = "orders";
@@ -169,54 +169,6 @@ fn a_panic_at_the_marker_of_one_partition_repeats_and_holds_up_no_other_marker()
     });
     disk.heal();
     broker.stop();
-}
-
-thread_local! {
-    /// The thread has just written a marker, or a completion.
-    static HAS_WRITTEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A disk with a defect that is behind an append.
-#[derive(Debug)]
-struct PanicsBehindAppends(MemStorage);
-
-impl Storage for PanicsBehindAppends {
-    fn files_left(&self) -> usize {
-        assert!(!HAS_WRITTEN.take(), "a defect behind the append");
-        self.0.files_left()
-    }
-
-    fn create_dir(&self, path: &str) -> io::Result<()> {
-        self.0.create_dir(path)
-    }
-
-    fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
-        self.0.open(path, how)
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
-        self.0.list(dir)
-    }
-
-    fn file_len(&self, path: &str) -> io::Result<u64> {
-        self.0.file_len(path)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.0.remove(path)
-    }
-
-    fn remove_dir(&self, path: &str) -> io::Result<()> {
-        self.0.remove_dir(path)
-    }
-
-    fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.0.sync_dir(dir)
-    }
 }
 
 /// Each attempt appended another marker before it panicked: one every five seconds, without an end.

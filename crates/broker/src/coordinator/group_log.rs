@@ -20,11 +20,16 @@ use crate::coordinator::offset_log::too_long;
 use crate::coordinator::shared_names::SharedNames;
 use crate::internal_topics::{InternalRecord, InternalTopic, Written};
 use crate::memory::KeptMemory;
+use crate::panics;
+use crate::partition::Partition;
 
 /// The pause before a record that could not be written is written again, unless a request needs it earlier. It doubles with each failure:
 /// a log that has failed stays so, and thousands of groups may have records in it.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 const RETRY_DOUBLINGS_MAX: u32 = 6;
+
+/// The partition that has a group's record, and the offset behind the record.
+type LogPlace = (Arc<Partition>, i64);
 
 /// The state of a group's record.
 #[derive(Debug, Default)]
@@ -39,6 +44,8 @@ pub(crate) struct StoredGroup {
     retry_at: Option<Instant>,
     /// The attempts that failed since the last one that did not.
     failures: u32,
+    /// The place of the record, if it is in the log and what follows its append has failed: the next attempt does only that.
+    unfinished: Option<LogPlace>,
     /// The last write of it.
     pub(super) written: Option<Result<Written, ErrorCode>>,
     /// The time of the last write.
@@ -60,22 +67,52 @@ impl Group {
 
     fn must_save(&self) -> bool {
         // While members join, the record has those of the last generation.
-        self.stored.is_stale && !matches!(self.state, State::Syncing)
+        (self.stored.is_stale || self.stored.unfinished.is_some()) && !matches!(self.state, State::Syncing)
     }
 
     /// Writes the group's record if it is stale. Members learn of a failure from
-    /// [`Groups::await_stored`](super::groups::Groups::await_stored); the next call writes it again.
+    /// [`Groups::await_stored`](super::groups::Groups::await_stored); the next call continues where this one failed.
     pub(super) fn save(&mut self, cluster: &Arc<Cluster>, group_id: &str) {
         if !self.must_save() {
             return;
         }
+        let mut in_log = self.stored.unfinished.take().filter(|_| !self.stored.is_stale);
+        // A panic must not leave the other groups of a tick without their deadlines.
+        let written = panics::caught_call(|| match in_log.clone() {
+            Some((partition, end)) => cluster.resume_write(&partition, end),
+            None => self.append(cluster, group_id, &mut in_log),
+        });
+        let written = written.unwrap_or_else(|reason| {
+            tracing::error!(
+                group_id,
+                reason,
+                "the write of a group's record has panicked: it is tried again; please report this defect"
+            );
+            Err(ErrorCode::CoordinatorNotAvailable)
+        });
+        self.stored.has_record |= in_log.is_some();
+        self.stored.is_stale = in_log.is_none();
+        self.stored.unfinished = in_log.filter(|_| written.is_err());
+        let pause = RETRY_AFTER * (1 << self.stored.failures.min(RETRY_DOUBLINGS_MAX));
+        self.stored.retry_at = written.is_err().then(|| Instant::now() + pause);
+        self.stored.failures = if written.is_err() { self.stored.failures.saturating_add(1) } else { 0 };
+        self.stored.written = Some(written);
+    }
+
+    /// Appends the group's record. `in_log` becomes its place.
+    fn append(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        group_id: &str,
+        in_log: &mut Option<LogPlace>,
+    ) -> Result<Written, ErrorCode> {
         let now_ms = cluster.clock.now_ms();
         self.stored.state_since_ms = now_ms;
         let (first, mut value) = (self.first_record(cluster, group_id, now_ms), self.to_record(now_ms));
-        let mut written = cluster.write_group(group_id, first.iter().chain([&value]));
+        let mut written = cluster.write_group(group_id, first.iter().chain([&value]), in_log);
         if first.is_some() && matches!(written, Err(ErrorCode::MessageTooLarge)) {
             // The members' record may fit alone.
-            written = cluster.write_group(group_id, [&value]);
+            written = cluster.write_group(group_id, [&value], in_log);
         }
         if matches!(written, Err(ErrorCode::MessageTooLarge)) {
             if self.stored.retry_at.is_none() {
@@ -87,14 +124,9 @@ impl Group {
             }
             value.members.clear();
             value.leader = None;
-            written = cluster.write_group(group_id, [&value]);
+            written = cluster.write_group(group_id, [&value], in_log);
         }
-        self.stored.has_record |= written.is_ok();
-        self.stored.is_stale = written.is_err();
-        let pause = RETRY_AFTER * (1 << self.stored.failures.min(RETRY_DOUBLINGS_MAX));
-        self.stored.retry_at = written.is_err().then(|| Instant::now() + pause);
-        self.stored.failures = if written.is_err() { self.stored.failures.saturating_add(1) } else { 0 };
-        self.stored.written = Some(written);
+        written
     }
 
     /// The record of a group that is new: it has no protocol type yet, and no generation. A group with committed offsets exists in Kafka
@@ -202,27 +234,30 @@ impl Group {
 impl Cluster {
     /// Removes the record of a group that is deleted.
     pub(super) fn remove_group_record(self: &Arc<Self>, group_id: &str) -> Result<Written, ErrorCode> {
-        self.write_of_group(group_id, &[group_record(group_id, None)?])
+        self.write_of_group(group_id, &[group_record(group_id, None)?], &mut None)
     }
 
-    /// Appends records of a group as one batch.
+    /// Appends records of a group as one batch. `in_log` becomes their place.
     fn write_group<'a>(
         self: &Arc<Self>,
         group_id: &str,
         values: impl IntoIterator<Item = &'a GroupMetadataValue>,
+        in_log: &mut Option<LogPlace>,
     ) -> Result<Written, ErrorCode> {
         let records = values.into_iter().map(|value| group_record(group_id, Some(value)));
-        self.write_of_group(group_id, &records.collect::<Result<Vec<_>, _>>()?)
+        self.write_of_group(group_id, &records.collect::<Result<Vec<_>, _>>()?, in_log)
     }
 
     fn write_of_group(
         self: &Arc<Self>,
         group_id: &str,
         records: &[InternalRecord],
+        in_log: &mut Option<LogPlace>,
     ) -> Result<Written, ErrorCode> {
         let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
         let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        let (written, ()) = self.write_internal(&partition, records, None, |_| ())?;
+        let note = |first: i64| *in_log = Some((partition.clone(), first + records.len() as i64));
+        let (written, ()) = self.write_internal(&partition, records, None, note)?;
         Ok(written)
     }
 }
