@@ -96,18 +96,22 @@ struct LaneSlot {
 struct ConnectAttempt<'a> {
     observer: &'a Observer,
     peer: &'a BrokerConnections,
+    /// The number of connections to the broker before this attempt.
+    opened_before: u64,
     has_ended: bool,
 }
 
 impl<'a> ConnectAttempt<'a> {
     fn begin(observer: &'a Observer, peer: &'a BrokerConnections) -> Self {
-        observer.connecting(&peer.host, peer.port);
+        let opened_before = observer.connecting(&peer.host, peer.port);
         peer.connecting_since.set(Some(Instant::now()));
-        Self { observer, peer, has_ended: false }
+        Self { observer, peer, opened_before, has_ended: false }
     }
 
-    fn end(mut self) {
+    /// Ends the attempt. Returns the number of connections before it.
+    fn end(mut self) -> u64 {
         self.has_ended = true;
+        self.opened_before
     }
 }
 
@@ -115,7 +119,7 @@ impl Drop for ConnectAttempt<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.peer.failed_at.set(self.peer.failed_at());
-            self.observer.stopped_connecting(&self.peer.host, self.peer.port);
+            self.observer.stopped_connecting(&self.peer.host, self.peer.port, self.opened_before);
         }
         self.peer.connecting_since.set(None);
     }
@@ -497,7 +501,7 @@ impl Brokers {
         let greeting = &peer.greeting;
         let opened =
             Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await;
-        attempt.end();
+        let opened_before = attempt.end();
         match opened {
             Ok(connection) => {
                 self.network.observer.connected(&peer.host, peer.port);
@@ -512,7 +516,7 @@ impl Brokers {
                 Ok(connection)
             }
             Err(error) => {
-                self.network.observer.not_connected(&peer.host, peer.port, &error);
+                self.network.observer.not_connected(&peer.host, peer.port, opened_before, &error);
                 *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
                 let failed_at = Instant::now();

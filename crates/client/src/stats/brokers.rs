@@ -89,7 +89,6 @@ pub(super) struct ConnectAttempt {
 
 impl ConnectAttempt {
     fn end_one(&mut self) {
-        // One that began before the last connection is not counted.
         self.under_way = self.under_way.saturating_sub(1);
     }
 }
@@ -170,7 +169,9 @@ impl Broker {
         }
     }
 
-    pub(super) fn connecting(&mut self, now: Instant) {
+    /// Records the start of an attempt. Returns the number of connections before it, which its end has to name: an attempt that began
+    /// before the last connection is not one of those that are counted since.
+    pub(super) fn connecting(&mut self, now: Instant) -> u64 {
         self.connects += 1;
         self.trying_since.get_or_insert(now);
         let none = || ConnectAttempt { at: now, under_way: 0, count: 0, failure: String::new() };
@@ -179,6 +180,7 @@ impl Broker {
         attempt.under_way += 1;
         attempt.count += 1;
         self.enter(ConnectionState::Connect, now);
+        self.opened
     }
 
     /// Returns `true` if a connection to it is open.
@@ -195,8 +197,8 @@ impl Broker {
 
     /// Records an attempt that was dropped before its end: the broker is not connected to any more. `is_elsewhere` if another broker is
     /// connected, so that this one is not missed.
-    pub(super) fn stopped_connecting(&mut self, is_elsewhere: bool, now: Instant) {
-        if let Some(attempt) = &mut self.attempt {
+    pub(super) fn stopped_connecting(&mut self, opened_before: u64, is_elsewhere: bool, now: Instant) {
+        if let Some(attempt) = self.attempt.as_mut().filter(|_| opened_before == self.opened) {
             let has_none_failed = attempt.count == attempt.under_way;
             attempt.end_one();
             if is_elsewhere && has_none_failed {
@@ -214,11 +216,13 @@ impl Broker {
     }
 
     /// Records a failed attempt. Returns `false` if the previous attempt failed for the same reason.
-    pub(super) fn not_connected(&mut self, failure: String, now: Instant) -> bool {
+    pub(super) fn not_connected(&mut self, opened_before: u64, failure: String, now: Instant) -> bool {
         let mut is_news = true;
         if let Some(attempt) = &mut self.attempt {
             is_news = attempt.failure != failure;
-            attempt.end_one();
+            if opened_before == self.opened {
+                attempt.end_one();
+            }
             (attempt.at, attempt.failure) = (now, failure);
         }
         self.enter(ConnectionState::Down, now);
@@ -510,7 +514,7 @@ mod tests {
         let refused = Error::Transport { address: "a:9092".into(), reason: "refused".into() };
         for _ in 0..3 {
             observer.connecting("a", 9092);
-            observer.not_connected("a", 9092, &refused);
+            observer.not_connected("a", 9092, 0, &refused);
         }
         observer.connecting("a", 9092);
         observer.connected("a", 9092);
@@ -530,9 +534,9 @@ mod tests {
         for _ in 0..2 {
             observer.connecting("a", 9092);
         }
-        observer.stopped_connecting("a", 9092);
+        observer.stopped_connecting("a", 9092, 0);
         assert_eq!(is_tried(), (true, true), "the other lane connects");
-        observer.stopped_connecting("a", 9092);
+        observer.stopped_connecting("a", 9092, 0);
         assert_eq!(is_tried(), (false, false));
     }
 
@@ -547,19 +551,37 @@ mod tests {
             (broker.trying_since.is_some(), broker.attempt.is_some())
         };
         observer.connecting("a", 9092);
-        observer.stopped_connecting("a", 9092);
+        observer.stopped_connecting("a", 9092, 0);
         assert_eq!(is_tried(), (true, true), "no other broker is connected");
         observer.broker("a:9092", |broker, _| (broker.attempt, broker.trying_since) = (None, None));
         let _connection = observer.connection("b:9092");
         observer.connecting("a", 9092);
-        observer.stopped_connecting("a", 9092);
+        observer.stopped_connecting("a", 9092, 0);
         assert_eq!(is_tried(), (false, false));
         let refused = Error::Transport { address: "a:9092".into(), reason: "refused".into() };
         observer.connecting("a", 9092);
-        observer.not_connected("a", 9092, &refused);
+        observer.not_connected("a", 9092, 0, &refused);
         observer.connecting("a", 9092);
-        observer.stopped_connecting("a", 9092);
+        observer.stopped_connecting("a", 9092, 0);
         assert_eq!(is_tried(), (true, true));
+    }
+
+    /// The later attempt was taken for one that had ended: a broker that does not answer was not reported while it lasted.
+    #[test]
+    fn an_attempt_that_began_before_the_last_connection_ends_no_later_one() {
+        let observer = Observer::new(&Config::new("a"), 1);
+        let under_way =
+            || observer.state().brokers["a:9092"].attempt.as_ref().map(|attempt| attempt.under_way);
+        let refused = Error::Transport { address: "a:9092".into(), reason: "refused".into() };
+        let [first, second, third] = [(); 3].map(|()| observer.connecting("a", 9092));
+        observer.connected("a", 9092);
+        assert_eq!(under_way(), None);
+        let later = observer.connecting("a", 9092);
+        observer.not_connected("a", 9092, second, &refused);
+        observer.stopped_connecting("a", 9092, third);
+        assert_eq!(under_way(), Some(1));
+        observer.not_connected("a", 9092, later, &refused);
+        assert_eq!((first, under_way()), (0, Some(0)));
     }
 
     /// librdkafka's test 0045 failed in some runs: a consumer was assigned a partition and gave it up at once.

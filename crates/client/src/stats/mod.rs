@@ -526,19 +526,21 @@ impl Observer {
         state.polls.push(FollowedPolls::new(polls));
     }
 
-    /// A connection attempt starts.
-    pub(crate) fn connecting(&self, host: &str, port: u16) {
+    /// A connection attempt starts. Returns the number of connections before it, which the end of the attempt names.
+    pub(crate) fn connecting(&self, host: &str, port: u16) -> u64 {
         let address = address_of(host, port);
         // Programs search for either word.
         self.log.debug(Context::Broker, "CONNECT", || format!("{address}: broker is down: connecting"));
         self.log.debug(Context::Broker, "CONNECT", || format!("{address}: Connecting to {address}"));
-        self.broker(&address, Broker::connecting);
+        self.broker(&address, Broker::connecting)
     }
 
     /// The connection attempt was dropped before its end.
-    pub(crate) fn stopped_connecting(&self, host: &str, port: u16) {
+    pub(crate) fn stopped_connecting(&self, host: &str, port: u16, opened_before: u64) {
         let is_elsewhere = self.state().brokers.values().any(Broker::is_connected);
-        self.broker(&address_of(host, port), |broker, now| broker.stopped_connecting(is_elsewhere, now));
+        self.broker(&address_of(host, port), |broker, now| {
+            broker.stopped_connecting(opened_before, is_elsewhere, now);
+        });
     }
 
     /// The connection attempt succeeded.
@@ -550,12 +552,12 @@ impl Observer {
     }
 
     /// The connection attempt failed.
-    pub(crate) fn not_connected(&self, host: &str, port: u16, error: &crate::Error) {
+    pub(crate) fn not_connected(&self, host: &str, port: u16, opened_before: u64, error: &crate::Error) {
         let address = address_of(host, port);
         let failure = error.to_string();
         // Each reason is logged once until a connection succeeds, because attempts repeat every
         // `reconnect.backoff.ms`.
-        if self.broker(&address, |broker, now| broker.not_connected(failure, now)) {
+        if self.broker(&address, |broker, now| broker.not_connected(opened_before, failure, now)) {
             self.log.say(ERROR, "FAIL", format!("{address}: {error}"));
         } else {
             self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
