@@ -78,7 +78,7 @@ impl Log {
 
     /// Collects the transaction indexes from the segment `first` on again, durably, and the state of these producers: both were made
     /// without batches that are there again. A transaction that begins in such a batch may end in a later segment. Other producers keep
-    /// their state, because their batches may be deleted.
+    /// their state, because their batches may be deleted. After an error of a write, each index has its old entries or the new ones.
     pub(crate) fn replay_restored(
         &mut self,
         first: i64,
@@ -91,11 +91,8 @@ impl Log {
             let mut entries = Vec::new();
             replay(self, number, from, now_ms, &mut producers, |entry| entries.push(entry))?;
             let segment = &mut self.segments[number];
-            if segment.base_offset < first {
-                continue;
-            }
-            if let Some(file) = segment.aborted.replace(&*storage, &dir, segment.base_offset, &entries)? {
-                file.sync_data()?;
+            if segment.base_offset >= first {
+                segment.aborted.replace_durably(&*storage, &dir, segment.base_offset, &entries)?;
             }
         }
         self.producers.take_from(producers, restored);

@@ -8,6 +8,7 @@ use std::io;
 use ottla_wire::BatchHeader;
 
 use crate::bad_range::BadRange;
+use crate::error::is_no_space;
 use crate::log::Log;
 use crate::producer_map::ProducerSet;
 use crate::scan::{SCAN_CHUNK_BYTES, Window, scan, sound};
@@ -105,19 +106,22 @@ impl Log {
             restored.into_iter().partition(|segment| is_damaged && !segment.producers.is_empty());
         self.set_aside_again(&waiting);
         let Some(first) = served.first() else { return Ok(()) };
-        for segment in &served {
-            self.rebuild_indexes(segment.base_offset)?;
-        }
         let producers: ProducerSet = served.iter().flat_map(|segment| &segment.producers).copied().collect();
-        let mut stored = Ok(());
-        if !producers.is_empty() {
-            self.replay_restored(first.base_offset, &producers, now_ms)?;
-            stored = self.replace_snapshots(first.base_offset);
+        match self.make_again(&served, &producers, now_ms) {
+            Ok(()) => {}
+            // A full disk is no reason to stop the opening.
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(dir = &*self.dir, %error, "cannot serve restored batches: the next opening tries it again");
+                self.set_aside_again(&served);
+                self.pause_files();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         }
-        stored = stored.and_then(|()| self.storage.sync_dir(&self.dir));
+        let stored = if producers.is_empty() { Ok(()) } else { self.replace_snapshots(first.base_offset) };
+        let stored = stored.and_then(|()| self.storage.sync_dir(&self.dir));
         let ranges = std::mem::take(&mut self.restored);
         if let Err(error) = stored.and_then(|()| self.store_quarantine()) {
-            // A full disk is no reason to stop the opening.
             self.restored = ranges;
             tracing::warn!(dir = &*self.dir, %error, "cannot store the quarantine: the next opening does this again");
         }
@@ -125,9 +129,26 @@ impl Log {
         Ok(())
     }
 
+    /// Makes again what was made without the batches of these segments. What can only be written as a whole comes first: if the disk is
+    /// full, nothing else has changed.
+    fn make_again(
+        &mut self,
+        served: &[RestoredSegment],
+        producers: &ProducerSet,
+        now_ms: i64,
+    ) -> io::Result<()> {
+        if let Some(first) = served.first().filter(|_| !producers.is_empty()) {
+            self.replay_restored(first.base_offset, producers, now_ms)?;
+        }
+        for segment in served {
+            self.rebuild_indexes(segment.base_offset)?;
+        }
+        Ok(())
+    }
+
     /// Returns the ranges of these segments to the quarantine.
-    fn set_aside_again(&mut self, waiting: &[RestoredSegment]) {
-        let is_waiting = |bad: &BadRange| waiting.iter().any(|segment| segment.base_offset == bad.segment);
+    fn set_aside_again(&mut self, aside: &[RestoredSegment]) {
+        let is_waiting = |bad: &BadRange| aside.iter().any(|segment| segment.base_offset == bad.segment);
         let (mut again, others): (Vec<BadRange>, Vec<BadRange>) =
             std::mem::take(&mut self.restored).into_iter().partition(is_waiting);
         again.retain(|bad| self.has_segment(bad.segment));

@@ -16,7 +16,7 @@ use ottla_wire::BatchHeader;
 use crate::producer_map::ProducerSet;
 use crate::producers::Producers;
 use crate::segment_name::{TXN_INDEX_SUFFIX, file_name};
-use crate::storage::{File, Open, Storage};
+use crate::storage::{File, Open, Storage, replace_file_loosely};
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 34;
@@ -163,6 +163,26 @@ impl TxnIndex {
             Some(file) => Ok(Some(file)),
             None => write(storage, &path, entries).map(Some),
         }
+    }
+
+    /// [`TxnIndex::replace`] and the sync. After an error of the write, the file has the entries that it had.
+    pub(crate) fn replace_durably(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &str,
+        base_offset: i64,
+        entries: &[AbortedTransaction],
+    ) -> io::Result<()> {
+        let path = path(dir, base_offset);
+        if entries.is_empty() {
+            remove(storage, dir, base_offset)?;
+        } else if let Some(file) = beginning_with(storage, &path, &encoded(entries))? {
+            file.sync_data()?;
+        } else {
+            replace_file_loosely(storage, &path, &encoded(entries))?;
+        }
+        self.entries = entries.len() as u64;
+        Ok(())
     }
 
     /// Reads all entries; `None` if the file is missing or is not an index of these offsets.

@@ -172,3 +172,33 @@ fn producers_without_batches_stay_known_when_a_marker_is_restored() {
         log.close().expect("closed");
     }
 }
+
+/// The opening failed, and the index was empty by then.
+#[test]
+fn restored_batches_stay_quarantined_while_the_disk_is_too_full_for_their_transaction_index() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk);
+    begin(&mut log, 7);
+    plain(&mut log);
+    begin(&mut log, 9);
+    end(&mut log, 9, TransactionOutcome::Abort);
+    end(&mut log, 7, TransactionOutcome::Abort);
+    common::sync(&mut log);
+    drop(log);
+    let (file, sound) = damage(&disk, 0, 0);
+    let log = open(&disk);
+    assert_eq!(state(&log), (5, 1, 1));
+    log.close().expect("closed");
+
+    disk.set_contents(&file, &sound);
+    disk.inject(|op| (op.kind == OpKind::Write && op.path.contains("txnindex")).then_some(Fault::NoSpace));
+    let log = open(&disk);
+    assert_eq!(state(&log), (5, 1, 1));
+    log.close().expect("closed");
+    disk.heal();
+    for _ in 0..2 {
+        let log = open(&disk);
+        assert_eq!(state(&log), (5, 2, 0));
+        log.close().expect("closed");
+    }
+}
