@@ -29,6 +29,20 @@ impl Epochs {
         true
     }
 
+    /// Notes a batch that was missing when the epochs of those behind it were noted.
+    pub(crate) fn note_restored(&mut self, epoch: i32, offset: i64) {
+        let at = self.entries.partition_point(|(known, _)| *known < epoch);
+        let follows = at.checked_sub(1).is_none_or(|before| self.entries[before].1 < offset);
+        if epoch < 0 || !follows {
+            return;
+        }
+        match self.entries.get_mut(at) {
+            Some((known, start)) if *known == epoch => *start = offset.min(*start),
+            Some((_, start)) if *start <= offset => {}
+            Some(_) | None => self.entries.insert(at, (epoch, offset)),
+        }
+    }
+
     pub(crate) fn latest(&self) -> Option<i32> {
         self.entries.last().map(|(epoch, _)| *epoch)
     }
@@ -147,6 +161,24 @@ mod tests {
         epochs.note(6, 40);
         assert!(epochs.note(8, 35));
         assert_eq!((epochs.of(40), epochs.end_of(5, 50)), (Some(8), Some((5, 35))));
+    }
+
+    #[test]
+    fn an_epoch_begins_with_a_batch_that_is_restored() {
+        let mut epochs = Epochs::default();
+        for (epoch, offset) in [(2, 10), (5, 20), (6, 30)] {
+            epochs.note(epoch, offset);
+        }
+        let known = epochs.clone();
+        // Batches inside their epochs, and those that do not fit in.
+        for (epoch, offset) in [(2, 15), (5, 20), (6, 40), (3, 20), (5, 10), (-1, 0)] {
+            epochs.note_restored(epoch, offset);
+            assert_eq!(epochs, known, "{epoch} at {offset}");
+        }
+        for (epoch, offset) in [(1, 5), (4, 15), (5, 18), (7, 35)] {
+            epochs.note_restored(epoch, offset);
+        }
+        assert_eq!(epochs.entries, [(1, 5), (2, 10), (4, 15), (5, 18), (6, 30), (7, 35)]);
     }
 
     #[test]

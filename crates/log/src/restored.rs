@@ -140,8 +140,30 @@ impl Log {
         if let Some(first) = served.first().filter(|_| !producers.is_empty()) {
             self.replay_restored(first.base_offset, producers, now_ms)?;
         }
+        self.note_restored_epochs(served)?;
         for segment in served {
             self.rebuild_indexes(segment.base_offset)?;
+        }
+        Ok(())
+    }
+
+    /// Epochs that were collected from the batches around damage lack those of its batches.
+    fn note_restored_epochs(&mut self, served: &[RestoredSegment]) -> io::Result<()> {
+        let mut epochs = self.epochs.clone();
+        for segment in served {
+            let base_offset = |segment: &Segment| segment.base_offset;
+            let Ok(number) = self.segments.binary_search_by_key(&segment.base_offset, base_offset) else {
+                continue;
+            };
+            self.walk_segment(number, 0, |_, header, _| {
+                epochs.note_restored(header.partition_leader_epoch, header.base_offset);
+                Ok(())
+            })?;
+        }
+        epochs.forget_before(self.start_offset);
+        if epochs != self.epochs {
+            epochs.replace(&*self.storage, &self.dir)?;
+            self.epochs = epochs;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_log::{AppendOptions, EndMarker, Log, LogConfig, TransactionOutcome, Transactional};
 use ottla_wire::{BatchHeader, Seal};
@@ -199,6 +200,32 @@ fn restored_batches_stay_quarantined_while_the_disk_is_too_full_for_their_transa
     for _ in 0..2 {
         let log = open(&disk);
         assert_eq!(state(&log), (5, 2, 0));
+        log.close().expect("closed");
+    }
+}
+
+/// The epoch began at its first batch that was sound when the file was made: the one before it seemed to end there.
+#[test]
+fn an_epoch_begins_with_its_restored_batch() {
+    let disk = MemStorage::new();
+    let mut log = open(&disk);
+    for leader_epoch in [0, 0, 1, 1] {
+        let options = AppendOptions { leader_epoch, ..AppendOptions::default() };
+        log.append(NOW, common::sealed(NOW, &[b"record"], &Seal::default()), options).expect("appended");
+    }
+    log.close().expect("closed");
+    let (file, sound) = damage(&disk, 0, 2);
+    let mut log = open(&disk);
+    log.read(2, 1 << 20, i64::MAX, true).expect_err("damaged");
+    log.close().expect("closed");
+    disk.remove(&format!("{DIR}/leader-epoch-checkpoint")).expect("removed");
+    let log = open(&disk);
+    assert_eq!(log.epoch_end(0), Some((0, 3)), "from the sound batches");
+    log.close().expect("closed");
+    disk.set_contents(&file, &sound);
+    for _ in 0..2 {
+        let log = open(&disk);
+        assert_eq!((log.quarantined().len(), log.epoch_end(0)), (0, Some((0, 2))));
         log.close().expect("closed");
     }
 }
