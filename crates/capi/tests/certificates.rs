@@ -283,6 +283,34 @@ fn the_authorities_of_a_keystore_are_its_certificates_without_our_own() {
     unsafe { rd_kafka_destroy(rk) };
 }
 
+/// The certificates of the file were trusted in addition to those from memory. The original refuses that, and so did this library before
+/// it trusted `ssl.ca.location` and `ssl.ca.pem` together.
+#[test]
+fn authorities_from_memory_exclude_those_of_a_file() {
+    let (authority, other) = (Authority::new("authority"), Authority::new("other"));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &other.pem).unwrap();
+    let seen = Arc::<Seen>::default();
+    let conf = client(1, &seen, Some(&authority.pem));
+    let path = CString::new(file.path().to_str().unwrap()).unwrap();
+    let mut errstr = [0; 256];
+    unsafe {
+        let set =
+            rd_kafka_conf_set(conf, c"ssl.ca.location".as_ptr(), path.as_ptr(), std::ptr::null_mut(), 0);
+        assert_eq!(set, RD_KAFKA_CONF_OK);
+        assert!(rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr.as_mut_ptr(), errstr.len()).is_null());
+        let refusal = CStr::from_ptr(errstr.as_ptr()).to_str().unwrap();
+        assert!(refusal.contains("memory-based set_ssl_cert(CERT_CA) are mutually exclusive"), "{refusal}");
+        // A text in their place is no contradiction.
+        let pem = CString::new(&*authority.pem).unwrap();
+        let set = rd_kafka_conf_set(conf, c"ssl.ca.pem".as_ptr(), pem.as_ptr(), std::ptr::null_mut(), 0);
+        assert_eq!(set, RD_KAFKA_CONF_OK);
+        let rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, std::ptr::null_mut(), 0);
+        assert!(!rk.is_null());
+        rd_kafka_destroy(rk);
+    }
+}
+
 const PASSWORD: &CStr = c"swordfish";
 
 fn set_password(conf: *mut rd_kafka_conf_t) {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use ottla_client::{Acks, Config, GroupProtocol};
 
 use crate::client::role::Role;
+use crate::conf::rd_kafka_conf_t;
 
 /// The properties contradict each other if the function returns `true`.
 type Check = (fn(&Config) -> bool, &'static str);
@@ -92,9 +93,15 @@ const OF_CONSUMERS: &[Check] = &[
     ),
 ];
 
-/// Returns the text of the first contradiction. A mock cluster, which `has_mock` announces, needs no credentials.
-pub(super) fn contradiction(role: Role, has_mock: bool, config: &Config) -> Option<&'static str> {
-    if lacks_credentials(config) && !has_mock {
+/// Returns the text of the first contradiction. A mock cluster needs no credentials.
+pub(super) fn contradiction(role: Role, conf: &rd_kafka_conf_t, config: &Config) -> Option<&'static str> {
+    // Certificates from memory are the only ones that are trusted, and those of a file would be in addition to them.
+    if conf.has_ca_from_memory() && config.security.tls.ca_location.is_some() {
+        return Some(
+            "`ssl.ca.location` or `ssl.ca.pem`, and memory-based set_ssl_cert(CERT_CA) are mutually exclusive.",
+        );
+    }
+    if lacks_credentials(config) && conf.mock_brokers() == 0 {
         return Some("sasl.username and sasl.password must be set");
     }
     let own = match role {

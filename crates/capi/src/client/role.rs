@@ -38,7 +38,7 @@ impl Role {
 
     /// Applies and checks the properties that depend on the kind of client.
     pub(super) fn apply(self, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
-        if let Some(text) = contradiction(self, conf.mock_brokers() > 0, config) {
+        if let Some(text) = contradiction(self, conf, config) {
             return Err(Error::Config(text.to_owned()));
         }
         match self {

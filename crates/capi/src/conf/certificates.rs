@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use ottla_client::{Secret, check_certificate_chain, open_keystore};
 
-use super::{NotSet, rd_kafka_conf_t};
+use super::{CA_PEM, NotSet, rd_kafka_conf_t};
 use crate::conf::topic_conf::answer;
 use crate::ffi::panic::{guard, on_panic};
 use crate::ffi::*;
@@ -53,7 +53,7 @@ impl rd_kafka_conf_t {
         let (property, label) = match cert_type {
             RD_KAFKA_CERT_PUBLIC_KEY => ("ssl.certificate.pem", "CERTIFICATE"),
             RD_KAFKA_CERT_PRIVATE_KEY => ("ssl.key.pem", PKCS8),
-            RD_KAFKA_CERT_CA => ("ssl.ca.pem", "CERTIFICATE"),
+            RD_KAFKA_CERT_CA => (CA_PEM, "CERTIFICATE"),
             other => return Err(NotSet::Invalid(format!("invalid certificate type {other}"))),
         };
         let Some(bytes) = bytes else { return self.set(property, None) };
@@ -70,7 +70,13 @@ impl rd_kafka_conf_t {
             check_certificate_chain(property, pem.as_bytes())
                 .map_err(|error| NotSet::Invalid(error.to_string()))?;
         }
-        self.set(property, Some(pem))
+        self.set_from_memory(property, pem)
+    }
+
+    fn set_from_memory(&mut self, property: &str, pem: &str) -> Result<(), NotSet> {
+        self.set(property, Some(pem))?;
+        self.has_ca_from_memory |= property == CA_PEM;
+        Ok(())
     }
 
     /// The keystore's part for this property. `ssl.key.password` is its password and must be set before.
@@ -86,7 +92,7 @@ impl rd_kafka_conf_t {
         if found.is_empty() {
             return Err(NotSet::Invalid(format!("{property}: the keystore has nothing for it")));
         }
-        self.set(property, Some(found))
+        self.set_from_memory(property, found)
     }
 }
 

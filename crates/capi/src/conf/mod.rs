@@ -38,11 +38,16 @@ pub struct rd_kafka_conf_t {
     hidden: BTreeMap<&'static str, String>,
     /// `plugin.library.paths`, as it was written.
     plugins: String,
+    /// `true` if `ssl.ca.pem` was set by `rd_kafka_conf_set_ssl_cert`.
+    has_ca_from_memory: bool,
     callbacks: Callbacks,
     topic: Option<Box<rd_kafka_topic_conf_t>>,
     topic_handle: Option<DefaultTopicHandle>,
     interceptors: ConfInterceptors,
 }
+
+/// The property of the certificates to trust, as text.
+const CA_PEM: &str = "ssl.ca.pem";
 
 pub(crate) type Given = BTreeMap<&'static str, Zeroizing<String>>;
 
@@ -102,6 +107,11 @@ impl rd_kafka_conf_t {
         self.hidden.get("test.mock.broker.rtt").and_then(|ms| ms.parse().ok()).unwrap_or(0)
     }
 
+    /// Returns `true` if `rd_kafka_conf_set_ssl_cert` has set the certificates to trust.
+    pub(crate) fn has_ca_from_memory(&self) -> bool {
+        self.has_ca_from_memory
+    }
+
     /// Sets a property by name. `None` is C's NULL, which resets a string to its default.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), NotSet> {
         if let Some(hidden) = property_names::HIDDEN.iter().find(|hidden| hidden.name == name) {
@@ -136,6 +146,7 @@ impl rd_kafka_conf_t {
         };
         let set = self.config_mut().set(name, &text);
         set.map_err(|error| refusal_texts::refused(property, &text, error))?;
+        self.has_ca_from_memory &= property.name != CA_PEM;
         self.given.insert(property.name, Zeroizing::new(text));
         Ok(())
     }
@@ -190,6 +201,7 @@ impl rd_kafka_conf_t {
         }
         copy.hidden =
             self.hidden.iter().filter(|(name, _)| passes(name)).map(|(k, v)| (*k, v.clone())).collect();
+        copy.has_ca_from_memory = self.has_ca_from_memory && passes(CA_PEM);
         copy.callbacks = self.callbacks.without(|name| !passes(name));
         copy.topic = self.topic.as_ref().map(|topic| topic.dup(&passes));
         copy
