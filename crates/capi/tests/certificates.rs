@@ -187,6 +187,31 @@ fn the_error_of_a_certificate_counts_until_the_application_clears_it() {
     assert!(!seen.has("handshake done"), "{:?}", seen.lines.lock().unwrap());
 }
 
+/// The callback got X509_V_ERR_UNSPECIFIED for a missing and for an expired list of revocations, which a program cannot tell from other
+/// problems.
+#[test]
+fn the_application_learns_of_a_missing_and_of_an_expired_revocation_list() {
+    let (authority, other) = (Authority::new("authority"), Authority::new("other"));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = CString::new(file.path().to_str().unwrap()).unwrap();
+    for (list, error) in [(other.revoke_until(17, 2100), 3), (authority.revoke_until(17, 2002), 12)] {
+        std::fs::write(file.path(), list).unwrap();
+        let seen = Arc::new(Seen { takes: true, clears: true, ..Seen::default() });
+        let port = far_end(&authority.sign(&["127.0.0.1"]), None, &seen);
+        let conf = client(port, &seen, Some(&authority.pem));
+        unsafe {
+            let (name, null) = (c"ssl.crl.location".as_ptr(), std::ptr::null_mut());
+            assert_eq!(rd_kafka_conf_set(conf, name, path.as_ptr(), null, 0), RD_KAFKA_CONF_OK);
+            assert_eq!(rd_kafka_conf_set_ssl_cert_verify_cb(conf, Some(judge)), RD_KAFKA_CONF_OK);
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            until_seen(rk, &seen, "handshake done");
+            rd_kafka_destroy(rk);
+        }
+        let lines = seen.lines.lock().unwrap();
+        assert!(lines.contains(&format!("judge 127.0.0.1 depth 0 error {error}")), "{lines:?}");
+    }
+}
+
 /// Connects a client that trusts one authority to a server with a certificate of another one, until the outcome is seen.
 fn connects_to(authority: &Authority, trusted: &Authority, seen: &Arc<Seen>, outcome: &str) {
     let port = far_end(&authority.sign(&["127.0.0.1"]), None, seen);

@@ -69,8 +69,10 @@ fn remaining_error(found: c_int, left: c_int) -> Result<(), String> {
 /// OpenSSL's numbers, by which applications know what is wrong.
 fn code_of(problem: CertificateProblem) -> c_int {
     match problem {
+        CertificateProblem::NoRevocationList => 3,
         CertificateProblem::NotValidYet => 9,
         CertificateProblem::Expired => 10,
+        CertificateProblem::ExpiredRevocationList => 12,
         CertificateProblem::UnknownIssuer => 20,
         CertificateProblem::Revoked => 23,
         CertificateProblem::OtherHost => 62,

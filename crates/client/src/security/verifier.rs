@@ -33,6 +33,10 @@ pub enum CertificateProblem {
     OtherHost,
     /// The issuer revoked the certificate.
     Revoked,
+    /// No list of `ssl.crl.location` is one of the issuer.
+    NoRevocationList,
+    /// The issuer's list of `ssl.crl.location` has expired.
+    ExpiredRevocationList,
     /// The issuer is not trusted.
     UnknownIssuer,
     /// Another problem.
@@ -135,6 +139,10 @@ fn problem_of(error: &rustls::Error) -> CertificateProblem {
             CertificateProblem::OtherHost
         }
         CertificateError::Revoked => CertificateProblem::Revoked,
+        CertificateError::UnknownRevocationStatus => CertificateProblem::NoRevocationList,
+        CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. } => {
+            CertificateProblem::ExpiredRevocationList
+        }
         CertificateError::UnknownIssuer => CertificateProblem::UnknownIssuer,
         _ => CertificateProblem::Other,
     }

@@ -116,7 +116,7 @@ pub(super) fn refused(step: Step, host: &str, refused: &HandshakeError) -> Step 
             "the authority has revoked the broker's certificate (ssl.crl.location): give the broker a new one".to_owned()
         }
         HandshakeProblem::RevocationUnknown => {
-            "give ssl.crl.location a current list of each authority in the broker's chain".to_owned()
+            "give ssl.crl.location a current list of the authority that signed the broker's certificate".to_owned()
         }
         HandshakeProblem::UnusableCertificate => {
             "reissue the broker's certificate: X.509 version 3, with the host in subjectAltName, and a key of ECDSA P-256, P-384 or RSA with 2048 bits or more".to_owned()
