@@ -257,10 +257,8 @@ impl Builder {
             let _context = runtime.enter();
             GroupDispatcher::new(self, exchange.clone(), &client)?
         };
-        let run = move || {
-            let result = runtime.block_on(dispatcher.run());
-            let _ = end.send(Some(result));
-        };
+        let closed_with = exchange.clone();
+        let run = move || run_to_end(&closed_with, &end, || runtime.block_on(dispatcher.run()));
         let thread =
             std::thread::Builder::new().name("ottla-processor".into()).spawn(run).map_err(no_thread)?;
         closes_workers.disarm();
@@ -268,7 +266,17 @@ impl Builder {
     }
 }
 
-/// Ends the workers that were started if the start of their processor fails.
+/// Runs the dispatcher. It closes the exchange when it ends; if it panics, this does, so that the workers and their handlers end.
+fn run_to_end(
+    exchange: &Exchange,
+    end: &watch::Sender<Option<Result<(), Error>>>,
+    dispatch: impl FnOnce() -> Result<(), Error>,
+) {
+    let _closes_workers = CloseOnDrop(Some(exchange));
+    let _ = end.send(Some(dispatch()));
+}
+
+/// Ends the workers if the start of their processor fails, or its dispatcher panics.
 struct CloseOnDrop<'a>(Option<&'a Exchange>);
 
 impl CloseOnDrop<'_> {
@@ -289,6 +297,31 @@ impl Drop for CloseOnDrop<'_> {
 mod tests {
     use super::*;
     use crate::retry::Retry;
+
+    /// The workers waited for records for ever, with their handlers: `ottla_processor_destroy` never succeeded.
+    #[test]
+    fn a_panic_of_the_dispatcher_ends_the_workers() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for panics in [true, false] {
+            let core = Core::new(Retry::never(), None, fastrand::Rng::with_seed(1));
+            let (exchange, (end, ended)) = (Exchange::new(core, 1, 1, false), watch::channel(None));
+            runtime.block_on(async {
+                let mut next = pin!(exchange.next(None));
+                assert!(futures_util::FutureExt::now_or_never(next.as_mut()).is_none(), "the worker waits");
+                let dispatch = || {
+                    assert!(!panics, "a defect of the dispatcher");
+                    exchange.close();
+                    Ok(())
+                };
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    run_to_end(&exchange, &end, dispatch);
+                }));
+                assert_eq!(ran.is_err(), panics);
+                assert!(next.await.is_none(), "the worker ends");
+            });
+            assert_eq!(ended.borrow().is_some(), !panics);
+        }
+    }
 
     #[test]
     fn a_failed_start_ends_the_workers_that_were_started() {
