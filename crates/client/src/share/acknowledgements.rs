@@ -43,6 +43,16 @@ impl AckRange {
         self.last.abs_diff(self.first).saturating_add(1)
     }
 
+    /// The part of these offsets, which are some of this range's.
+    pub(crate) fn part(&self, first: i64, last: i64) -> Self {
+        match &self.types[..] {
+            [code] => Self::uniform(first, last, *code),
+            codes => {
+                Self::of_codes(first, &codes[(first - self.first) as usize..=(last - self.first) as usize])
+            }
+        }
+    }
+
     /// Appends `next` if it continues this range with the same code. Returns whether it did.
     fn extend(&mut self, next: &Self) -> bool {
         let continues = self.last + 1 == next.first && self.types.len() == 1 && self.types == next.types;
@@ -122,6 +132,14 @@ mod tests {
         assert_eq!(AckRange::of_codes(5, &[1, 1, 1]), AckRange::uniform(5, 7, 1));
         let mixed = AckRange::of_codes(5, &[1, 0, 3]);
         assert_eq!((mixed.first, mixed.last, &mixed.types[..], mixed.len()), (5, 7, &[1, 0, 3][..], 3));
+    }
+
+    #[test]
+    fn a_part_of_a_range_has_the_codes_of_its_offsets() {
+        assert_eq!(AckRange::uniform(5, 9, 1).part(6, 7), AckRange::uniform(6, 7, 1));
+        let mixed = AckRange::of_codes(5, &[1, 0, 3]);
+        assert_eq!(mixed.part(6, 7), AckRange { first: 6, last: 7, types: vec![0, 3] });
+        assert_eq!(mixed.part(7, 7), AckRange::uniform(7, 7, 3));
     }
 
     #[test]

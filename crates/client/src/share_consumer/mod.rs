@@ -3,6 +3,7 @@
 mod batch;
 mod delivered;
 mod open;
+mod renewals;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -15,8 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 pub use self::batch::{ShareBatch, ShareRecord, ShareRecords};
-use self::delivered::{DeliveredBatch, renewed_offsets};
+use self::delivered::DeliveredBatch;
 use self::open::{OpenedChunk, open};
+use self::renewals::Renewals;
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;
@@ -30,7 +32,7 @@ use crate::panics::guarded;
 use crate::share::acknowledgements::{PartitionAcks, TopicIdPartition};
 use crate::share::commands::{CommitResults, ShareCommand};
 use crate::share::links::ShareLinks;
-use crate::share::queue::{AckOutcome, AcquiredChunk, ShareItem, ShareQueue};
+use crate::share::queue::{AcquiredChunk, ShareItem, ShareQueue};
 use crate::stats::events::OnDemandQueue;
 use crate::stats::polls::PollTimes;
 use crate::stats::pushed::Role;
@@ -101,8 +103,7 @@ pub struct ShareConsumer {
     has_unsettled: bool,
     /// Settled acknowledgements that the engine does not have.
     unsent: Vec<PartitionAcks>,
-    /// Batches with records whose renewal is not settled.
-    renewing: Vec<Renewing>,
+    renewals: Renewals,
     next_id: u64,
     /// The leader of the last records.
     last_leader: Option<i32>,
@@ -114,14 +115,6 @@ pub struct ShareConsumer {
 
 /// A batch for a poll with its partition, and the end of its locks if it is known.
 type LockedBatch = (TopicIdPartition, ShareBatch, Option<Instant>);
-
-/// A batch whose renewed records a poll returns again.
-#[derive(Debug)]
-struct Renewing {
-    id: u64,
-    key: TopicIdPartition,
-    batch: ShareBatch,
-}
 
 impl Client {
     /// Creates a share consumer that shares this client's engine thread and connections.
@@ -164,7 +157,7 @@ impl Client {
             delivered: VecDeque::new(),
             has_unsettled: false,
             unsent: Vec::new(),
-            renewing: Vec::new(),
+            renewals: Renewals::default(),
             next_id: 1,
             last_leader: None,
             is_subscribed: false,
@@ -576,9 +569,7 @@ impl ShareConsumer {
         }
         for delivered in &mut self.delivered {
             let Some(taken) = delivered.take(self.next_id) else { continue };
-            if let Some(batch) = delivered.batch().filter(|_| taken.renews()) {
-                self.renewing.push(Renewing { id: taken.id, key: delivered.key, batch: batch.clone() });
-            }
+            self.renewals.add(&taken, delivered.batch());
             self.next_id += 1;
             self.unsent.push(taken);
         }
@@ -622,7 +613,10 @@ impl ShareConsumer {
         loop {
             let batch = match next(&self.links.queue) {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),
-                Some(ShareItem::Renewed(outcome)) => self.renewed(&outcome),
+                // The result does not have the end of the new locks.
+                Some(ShareItem::Renewed(outcome)) => {
+                    self.renewals.settle(&outcome).map(|(key, batch)| (key, batch, None))
+                }
                 Some(ShareItem::Error(error)) => return Err(error),
                 // The application may have subscribed again meanwhile.
                 Some(ShareItem::Refused(_, subscription)) if subscription != self.subscriptions => None,
@@ -673,15 +667,6 @@ impl ShareConsumer {
         }
         self.last_leader = Some(node);
         Some((key, batch?, locked_until))
-    }
-
-    /// The records whose locks were renewed; `None` if the broker refused that.
-    fn renewed(&mut self, outcome: &AckOutcome) -> Option<LockedBatch> {
-        let found = self.renewing.iter().position(|renewing| renewing.id == outcome.id)?;
-        let Renewing { key, batch, .. } = self.renewing.swap_remove(found);
-        outcome.result.as_ref().ok()?;
-        // The result does not have the end of the new locks.
-        Some((key, batch.restricted(&renewed_offsets(&outcome.ranges))?, None))
     }
 
     fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ShareCommand) -> EngineReply<T> {

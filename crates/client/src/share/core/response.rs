@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{InFlight, ShareAction, ShareCore, settled, without_session};
 use crate::error::Error;
 use crate::share::acknowledgements::{AckRange, PartitionAcks, TopicIdPartition};
-use crate::share::queue::{AcquiredChunk, AcquiredRange};
+use crate::share::queue::{AckOutcome, AcquiredChunk, AcquiredRange};
 use crate::types::TopicPartition;
 use crate::watchdog::cause::{Cause, StallReason};
 
@@ -241,19 +241,19 @@ impl ShareCore {
     }
 
     /// Settles the waiting acknowledgements of records that are acquired again. They concern the earlier acquisition, whose locks have
-    /// ended, and the broker would take them as acknowledgements of the new one.
+    /// ended, and the broker would take them as acknowledgements of the new one. Those of other records of their batch wait further.
     fn settle_overtaken(&mut self, chunk: &AcquiredChunk) {
-        let is_acquired = |range: &AckRange| {
-            chunk.acquired.iter().any(|again| again.first <= range.last && range.first <= again.last)
-        };
-        let is_overtaken =
-            |acks: &mut PartitionAcks| acks.key == chunk.key && acks.ranges.iter().any(is_acquired);
         for leader in self.leaders.values_mut() {
-            for acks in leader.pending.extract_if(.., is_overtaken) {
-                let what = format!("acknowledging records of {}", acks.at);
-                let code = ErrorCode::InvalidRecordState;
-                self.actions.push_back(settled(acks, Err(Error::Broker { what, code })));
+            for acks in leader.pending.iter_mut().filter(|acks| acks.key == chunk.key) {
+                let ranges = take_acquired(&mut acks.ranges, &chunk.acquired);
+                if !ranges.is_empty() {
+                    let (id, at) = (acks.id, acks.at.clone());
+                    let what = format!("acknowledging records of {at}");
+                    let result = Err(Error::Broker { what, code: ErrorCode::InvalidRecordState });
+                    self.actions.push_back(ShareAction::Settle(AckOutcome { id, at, ranges, result }));
+                }
             }
+            leader.pending.retain(|acks| !acks.ranges.is_empty());
         }
     }
 
@@ -290,6 +290,27 @@ impl ShareCore {
         }
         self.fail_pending(node);
     }
+}
+
+/// Removes the acquired offsets, which are in order, from acknowledgements, and returns them.
+fn take_acquired(ranges: &mut Vec<AckRange>, acquired: &[AcquiredRange]) -> Vec<AckRange> {
+    let (mut taken, mut left) = (Vec::new(), Vec::new());
+    for range in std::mem::take(ranges) {
+        let mut next = range.first;
+        for again in acquired.iter().filter(|again| again.first <= range.last && range.first <= again.last) {
+            let (first, last) = (again.first.max(range.first), again.last.min(range.last));
+            if next < first {
+                left.push(range.part(next, first - 1));
+            }
+            taken.push(range.part(first, last));
+            next = last + 1;
+        }
+        if next <= range.last {
+            left.push(range.part(next, range.last));
+        }
+    }
+    *ranges = left;
+    taken
 }
 
 fn refusal(node: i32, request: &str, code: ErrorCode, message: Option<String>) -> Error {

@@ -241,6 +241,33 @@ fn acknowledgements_of_records_that_are_acquired_again_are_not_repeated() {
     assert_eq!(request.session.topics[0].partitions[0].acknowledgement_batches.len(), 1);
 }
 
+/// All of a batch failed, also those of records that the broker had not given up.
+#[test]
+fn acknowledgements_of_a_batch_wait_further_for_the_records_that_are_not_acquired_again() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let mut acks = story.acks(1, KEY, 1);
+    acks.ranges = vec![AckRange::of_codes(3, &[1, 2, 1, 1]), AckRange::uniform(9, 9, 2)];
+    assert!(fetch(&story.round(true, &[], vec![acks])).is_some());
+    // The records 0 to 4 come again.
+    let actions = story.fetched(1, KEY, true, ErrorCode::NotCoordinator);
+    let outcomes: Vec<_> = actions
+        .iter()
+        .filter_map(|action| if let ShareAction::Settle(outcome) = action { Some(outcome) } else { None })
+        .collect();
+    assert_eq!(settled(&actions), [Some(ErrorCode::InvalidRecordState)]);
+    assert_eq!(outcomes[0].ranges, [AckRange::of_codes(3, &[1, 2])]);
+    assert!(story.core.has_unsettled(&(0..=1)));
+    story.now += PAUSE_MAX;
+    let actions = story.round(true, &[], Vec::new());
+    let request = fetch(&actions).expect("a fetch with acknowledgements");
+    let sent = &request.session.topics[0].partitions[0].acknowledgement_batches;
+    let offsets: Vec<_> = sent.iter().map(|batch| (batch.first_offset, batch.last_offset)).collect();
+    assert_eq!(offsets, [(5, 6), (9, 9)]);
+    assert_eq!(settled(&story.fetched(1, KEY, false, ErrorCode::None)), [None]);
+    assert!(!story.core.has_unsettled(&(0..=1)));
+}
+
 /// The time counted from the first response: acknowledgements were sent after the locks of their records had ended.
 #[test]
 fn acknowledgements_are_not_repeated_after_the_end_of_the_locks_that_the_acquisition_had() {
