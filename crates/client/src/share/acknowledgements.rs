@@ -94,6 +94,31 @@ impl PartitionAcks {
     pub(crate) fn renews(&self) -> bool {
         self.ranges.iter().any(AckRange::renews)
     }
+
+    /// Splits them into the renewals and the others. Both keep the id.
+    pub(crate) fn split_renewals(mut self) -> (Option<Self>, Option<Self>) {
+        if !self.renews() {
+            return (None, Some(self));
+        }
+        let is_renewal = |code: &i8| *code == AcknowledgeType::Renew.code();
+        let (mut renewals, mut others) = (Vec::new(), Vec::new());
+        for range in std::mem::take(&mut self.ranges) {
+            if range.types.iter().all(is_renewal) {
+                renewals.push(range);
+            } else if !range.renews() {
+                others.push(range);
+            } else {
+                let mut first = range.first;
+                for codes in range.types.chunk_by(|one, other| is_renewal(one) == is_renewal(other)) {
+                    let ranges = if is_renewal(&codes[0]) { &mut renewals } else { &mut others };
+                    ranges.push(AckRange::of_codes(first, codes));
+                    first += codes.len() as i64;
+                }
+            }
+        }
+        let with = |ranges: Vec<AckRange>| (!ranges.is_empty()).then(|| Self { ranges, ..self.clone() });
+        (with(renewals), with(others))
+    }
 }
 
 /// The ranges of several batches of one partition in the order of their offsets; neighbours with one code are one range.
@@ -150,6 +175,22 @@ mod tests {
         let expected =
             [AckRange::uniform(0, 19, 1), AckRange::uniform(20, 20, 2), AckRange::uniform(21, 22, 1)];
         assert_eq!(merged, expected);
+    }
+
+    #[test]
+    fn renewals_are_split_from_the_others_of_their_batch() {
+        let ranges = vec![
+            AckRange::of_codes(0, &[1, 4, 4, 2]),
+            AckRange::uniform(10, 19, 4),
+            AckRange::uniform(20, 29, 1),
+        ];
+        let (renewals, others) = acks(ranges).split_renewals();
+        let (renewals, others) = (renewals.expect("renewals"), others.expect("others"));
+        assert_eq!(renewals.ranges, [AckRange::uniform(1, 2, 4), AckRange::uniform(10, 19, 4)]);
+        let expected = [AckRange::uniform(0, 0, 1), AckRange::uniform(3, 3, 2), AckRange::uniform(20, 29, 1)];
+        assert_eq!((others.id, others.ranges), (renewals.id, expected.to_vec()));
+        let (none, all) = acks(vec![AckRange::uniform(0, 9, 1)]).split_renewals();
+        assert!(none.is_none() && all.is_some());
     }
 
     #[test]

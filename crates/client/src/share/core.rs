@@ -373,16 +373,26 @@ impl ShareCore {
 
     fn acknowledge(&mut self, node: i32, now: Instant, closes: bool) {
         let Some(leader) = self.leaders.get_mut(&node) else { return };
-        let mut acks = leader.take_due_acks(now);
+        let mut due = leader.take_due_acks(now);
         if closes {
-            acks.append(&mut leader.pending);
-            // Closing releases the records, so that nothing is left to renew.
-            let (renewals, others) = acks.into_iter().partition(PartitionAcks::renews);
-            acks = others;
-            for acks in renewals {
-                self.actions.push_back(settled(acks, Err(Error::Closed)));
-            }
+            due.append(&mut leader.pending);
         }
+        let (mut renewals, mut others) = (Vec::new(), Vec::new());
+        for (of_batch, rest) in due.into_iter().map(PartitionAcks::split_renewals) {
+            renewals.extend(of_batch);
+            others.extend(rest);
+        }
+        let acks = if closes {
+            // Closing releases the records, so that nothing is left to renew.
+            self.actions.extend(renewals.into_iter().map(|acks| settled(acks, Err(Error::Closed))));
+            others
+        } else if others.is_empty() {
+            renewals
+        } else {
+            // They follow in the next request: a broker that renews no locks, or not in this group, refuses all of a request.
+            leader.pending.append(&mut renewals);
+            others
+        };
         let renews = acks.iter().any(PartitionAcks::renews);
         let session = leader.session.acknowledge(&acks, closes);
         leader.in_flight = Some(InFlight { acks, is_fetch: false, closes, due: now });

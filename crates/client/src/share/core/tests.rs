@@ -294,6 +294,48 @@ fn renewals_and_commits_do_not_wait_for_records() {
     assert!(acknowledge(&actions).is_some_and(|request| !request.renews) && fetch(&actions).is_none());
 }
 
+/// The first and the last offset of each range in a request for one partition.
+fn offsets(request: &AcknowledgeRequest) -> Vec<(i64, i64)> {
+    let ranges = &request.session.topics[0].partitions[0].acknowledgement_batches;
+    ranges.iter().map(|range| (range.first_offset, range.last_offset)).collect()
+}
+
+/// A broker without renewals, as of Apache Kafka 4.1, got none of both, and the records that were accepted came again.
+#[test]
+fn renewals_go_in_a_request_of_their_own_behind_the_others() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    let mut acks = story.acks(1, KEY, 1);
+    acks.ranges = vec![AckRange::of_codes(0, &[1, 4, 4, 2])];
+    let actions = story.round(true, &[], vec![acks]);
+    let request = acknowledge(&actions).expect("the others");
+    assert_eq!((request.renews, offsets(request)), (false, vec![(0, 0), (3, 3)]));
+    assert_eq!(settled(&story.acknowledged(1, KEY, ErrorCode::None)), [None]);
+    assert!(story.core.has_unsettled(&(0..=1)));
+    let actions = story.round(true, &[], Vec::new());
+    let request = acknowledge(&actions).expect("the renewals");
+    assert_eq!((request.renews, offsets(request)), (true, vec![(1, 2)]));
+    let unsupported = Error::Unsupported { address: "node 1".into(), reason: "no renewals".into() };
+    story.core.on_acknowledged(1, Err(unsupported), story.now);
+    let actions: Vec<_> = std::iter::from_fn(|| story.core.poll_action()).collect();
+    assert!(matches!(&actions[..], [ShareAction::Settle(outcome)] if outcome.result.is_err()), "{actions:?}");
+    assert!(!story.core.has_unsettled(&(0..=1)));
+}
+
+/// The records that were accepted beside a renewal were released.
+#[test]
+fn closing_sends_the_others_of_a_batch_with_renewals() {
+    let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
+    story.open(1, KEY);
+    story.core.close();
+    let mut acks = story.acks(1, KEY, 1);
+    acks.ranges = vec![AckRange::of_codes(0, &[1, 4])];
+    let actions = story.round(false, &[], vec![acks]);
+    let request = acknowledge(&actions).expect("the last request");
+    assert_eq!((request.session.epoch, offsets(request)), (-1, vec![(0, 0)]));
+    assert!(matches!(&actions[0], ShareAction::Settle(outcome) if outcome.result.is_err()), "{actions:?}");
+}
+
 #[test]
 fn a_lost_session_fails_acknowledgements_because_the_broker_has_released_the_records() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
