@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ottla_broker::Broker;
+use ottla_broker::{ApiKey, Broker, Fault};
 use ottla_client::{AlterOptions, Client, Config, ConfigChange, ConfigResource, OffsetReset, Record};
 use ottla_parallel::{Builder, Error, Failure, LocalStop, Message, Mode, Processor};
 use ottla_testkit::{VirtualBroker, VirtualClient, VirtualTime, run};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -66,6 +67,14 @@ async fn produce(client: &VirtualClient, each: usize) {
     }
 }
 
+/// Lets the share group begin at the first records.
+async fn share_from_the_start(client: &VirtualClient) {
+    let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
+    let changes = [(ConfigResource::group("workers"), vec![earliest])];
+    let altered = client.admin().incremental_alter_configs(&changes, AlterOptions::default()).await;
+    altered.expect("an answer").into_iter().for_each(|(_, result)| result.expect("altered"));
+}
+
 /// A handled record of a share group: partition, offset and delivery count.
 type Delivered = (i32, i64, Option<i16>);
 
@@ -78,10 +87,7 @@ fn records_of_all_leaders_keep_their_locks_until_a_worker_is_idle() {
         let broker = time.start_broker(builder).await.expect("a new broker");
         assert!(broker.cluster().set_leader("orders", 0, 1) && broker.cluster().set_leader("orders", 1, 2));
         let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
-        let earliest = ("share.auto.offset.reset".to_owned(), ConfigChange::Set("earliest".into()));
-        let changes = [(ConfigResource::group("workers"), vec![earliest])];
-        let altered = client.admin().incremental_alter_configs(&changes, AlterOptions::default()).await;
-        altered.expect("an answer").into_iter().for_each(|(_, result)| result.expect("altered"));
+        share_from_the_start(&client).await;
         produce(&client, 20).await;
 
         let handled: Rc<RefCell<Vec<Delivered>>> = Rc::default();
@@ -147,6 +153,52 @@ fn a_stop_within_a_rebalance_keeps_to_its_deadline() {
         let took = stopped_at.elapsed();
         assert!(took > drain && took < drain + Duration::from_secs(25), "{took:?}");
         processor.running.abort();
+        broker.stop().await;
+    });
+}
+
+/// The queue of results keeps the last 1,000, and the renewals of all partitions failed at once. The records of the others waited for
+/// their results until the drain deadline.
+#[test]
+fn a_stop_does_not_wait_for_renewals_that_failed_together() {
+    const PARTITIONS: i32 = 1_100;
+    run(7, async |time| {
+        let broker = Broker::builder().topic("orders", PARTITIONS);
+        let broker = time.start_broker(broker).await.expect("a new broker");
+        let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
+        share_from_the_start(&client).await;
+        let mut deliveries = Vec::new();
+        for partition in 0..PARTITIONS {
+            let record = Record::to("orders").partition(partition).value("paid");
+            deliveries.push(client.producer().enqueue(record).await.expect("a queue with room"));
+        }
+        for delivery in deliveries {
+            delivery.await.expect("a broker that works");
+        }
+        broker.cluster().intercept(ApiKey::ShareAcknowledge, None, u32::MAX, Fault::Hang);
+
+        let mut config = member(&broker);
+        config.set("socket.timeout.ms", "20000").expect("a property");
+        let builder = Processor::builder(config, Mode::MultiAsync).topics(["orders"]).share_group();
+        let builder = builder.workers(1_200).drain(HOUR);
+        let (begun, gate) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
+        let (counted, opened) = (begun.clone(), gate.clone());
+        let processor = start(&time, builder, async move |_: &Message<'_>| {
+            counted.set(counted.get() + 1);
+            opened.notified().await;
+            Ok(())
+        });
+        while begun.get() < PARTITIONS {
+            assert!(time.elapsed() < HOUR, "{} records are being handled", begun.get());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // Half of a lock later, all are being renewed. The first request with renewals fails 20 s after it was sent, and the others with it.
+        tokio::time::sleep(Duration::from_secs(16)).await;
+        gate.notify_waiters();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        processor.stop.stop();
+        let ended = tokio::time::timeout(Duration::from_secs(120), processor.running).await;
+        ended.expect("before the drain deadline").expect("no panic").expect("stopped");
         broker.stop().await;
     });
 }

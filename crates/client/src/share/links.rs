@@ -15,4 +15,6 @@ pub(crate) struct ShareLinks {
     pub(crate) polls: Arc<PollActivity>,
     pub(crate) counters: Arc<ShareCounters>,
     pub(crate) results: Arc<OnDemandQueue<AcknowledgementResult>>,
+    /// The results with an error.
+    pub(crate) refusals: Arc<OnDemandQueue<AcknowledgementResult>>,
 }

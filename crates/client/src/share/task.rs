@@ -352,13 +352,17 @@ impl ShareTask {
         let waiting = self.commits.iter_mut().find(|commit| (commit.from..=commit.up_to).contains(&id));
         let results = waiting.map_or(&mut self.results, |commit| &mut commit.results);
         add_result(results, at, result);
-        self.links.results.push_with(|| {
+        let make = || {
             Some(AcknowledgementResult {
                 at: at.clone(),
                 ranges: ranges.iter().map(|range| range.first..=range.last).collect(),
                 result: result.clone(),
             })
-        });
+        };
+        self.links.results.push_with(make);
+        if result.is_err() {
+            self.links.refusals.push_with(make);
+        }
         if ranges.iter().any(|range| range.types.contains(&AcknowledgeType::Renew.code())) {
             self.links.queue.push(ShareItem::Renewed(outcome));
         }

@@ -131,6 +131,7 @@ impl Client {
             polls: Arc::new(PollActivity::new(Instant::now())),
             counters: Arc::default(),
             results: Arc::new(OnDemandQueue::keeping(RESULTS_MAX)),
+            refusals: Arc::new(OnDemandQueue::keeping(usize::MAX)),
         };
         let observer = &self.produce().observer;
         observer.has_role(Role::Consumer);
@@ -504,6 +505,12 @@ impl ShareConsumer {
     /// Returns the queue of results of acknowledgements. It is filled from the first call on and keeps the last 1000.
     pub fn acknowledgement_results(&self) -> NotificationQueue<AcknowledgementResult> {
         self.links.results.activate()
+    }
+
+    /// Returns the queue of refused acknowledgements: the results with an error. It is filled from the first call on. It drops none, so
+    /// that an application can know the locks of its records: one that calls this reads the queue between its acknowledgements.
+    pub fn refused_acknowledgements(&self) -> NotificationQueue<AcknowledgementResult> {
+        self.links.refusals.activate()
     }
 
     /// Returns the duration of the acquisition lock of records (`group.share.record.lock.duration.ms`); `None` before the first

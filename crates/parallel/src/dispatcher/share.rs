@@ -41,7 +41,7 @@ pub(crate) struct ShareDispatcher {
     partitions: BTreeMap<TopicPartition, SharePartition>,
     /// The partition of each assignment of the core.
     names: BTreeMap<(u32, u32), TopicPartition>,
-    results: NotificationQueue<AcknowledgementResult>,
+    refusals: NotificationQueue<AcknowledgementResult>,
     counts: ShareMetrics,
     /// `true` while the engine fetches for this dispatcher.
     polls: bool,
@@ -72,7 +72,7 @@ impl ShareDispatcher {
             writer: Writer::new(&settings, exchange.clone(), client.producer()),
             settings,
             exchange,
-            results: consumer.acknowledgement_results(),
+            refusals: consumer.refused_acknowledgements(),
             consumer,
             partitions: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -109,7 +109,7 @@ impl ShareDispatcher {
                 return Ok(());
             }
             let now = Instant::now();
-            self.read_results();
+            self.read_refusals();
             // A fetch carries the acknowledgements, and can bring as many records as they make room for in the group.
             let fetches = self.wants_records(now);
             self.acknowledge_done(now, fetches);
@@ -302,9 +302,9 @@ impl ShareDispatcher {
         }
     }
 
-    /// Reads the broker's results of acknowledgements.
-    fn read_results(&mut self) {
-        while let Some(AcknowledgementResult { at, ranges, result, .. }) = self.results.try_next() {
+    /// Reads which acknowledgements were refused.
+    fn read_refusals(&mut self) {
+        while let Some(AcknowledgementResult { at, ranges, result, .. }) = self.refusals.try_next() {
             let Err(error) = result else { continue };
             tracing::warn!(%at, %error, "acknowledgements refused; the group delivers the records again");
             // Without renewals, a handler that is slower than the lock loses its record.
@@ -429,7 +429,7 @@ impl ShareDispatcher {
         loop {
             result = result.and(self.writer.write_out());
             let now = Instant::now();
-            self.read_results();
+            self.read_refusals();
             // Renewed records, and those that arrive late.
             while let Ok(Some(batch)) = self.consumer.take_arrived() {
                 self.receive(&batch, now);
