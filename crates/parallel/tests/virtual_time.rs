@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, Fault};
+use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use ottla_client::{AlterOptions, Client, Config, ConfigChange, ConfigResource, OffsetReset, Record};
 use ottla_parallel::{Builder, Error, Failure, LocalStop, Message, Mode, Processor};
 use ottla_testkit::{VirtualBroker, VirtualClient, VirtualTime, run};
@@ -199,6 +199,49 @@ fn a_stop_does_not_wait_for_renewals_that_failed_together() {
         processor.stop.stop();
         let ended = tokio::time::timeout(Duration::from_secs(120), processor.running).await;
         ended.expect("before the drain deadline").expect("no panic").expect("stopped");
+        broker.stop().await;
+    });
+}
+
+/// The consumer returned the refusal and no renewed record: a record that ended later was not accepted, and the stop lasted until the drain
+/// deadline. The members of C programs are refused for good.
+#[test]
+fn records_are_renewed_and_accepted_after_their_group_has_refused_the_member() {
+    run(8, async |time| {
+        let broker = time.start_broker(Broker::builder().topic("orders", 2)).await.expect("a new broker");
+        let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
+        share_from_the_start(&client).await;
+        produce(&client, 1).await;
+        let (mut config, servers) = (Config::librdkafka(), broker.bootstrap_servers());
+        config
+            .set_all([("bootstrap.servers", servers.as_str()), ("group.id", "workers")])
+            .expect("known properties");
+        let builder =
+            Processor::builder(config, Mode::MultiAsync).topics(["orders"]).workers(2).share_group();
+        let begun = Rc::new(Cell::new(0));
+        let counted = begun.clone();
+        let processor = start(&time, builder.drain(HOUR), async move |_: &Message<'_>| {
+            counted.set(counted.get() + 1);
+            // Half of a lock is 15 s.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok(())
+        });
+        while begun.get() < 2 {
+            assert!(time.elapsed() < HOUR, "{} records are being handled", begun.get());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let refusal = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
+        broker.cluster().intercept(ApiKey::ShareGroupHeartbeat, None, u32::MAX, refusal);
+        let ended = tokio::time::timeout(Duration::from_secs(120), processor.running).await;
+        ended.expect("before the drain deadline").expect("no panic").expect_err("the refusal");
+
+        // No record comes again.
+        broker.cluster().clear_intercepts_of(ApiKey::ShareGroupHeartbeat);
+        let second = time.client(member(&broker)).expect("a valid configuration");
+        let mut consumer = second.share_consumer().expect("a group");
+        consumer.subscribe(&["orders"]).await.expect("subscribed");
+        let again = consumer.poll(Duration::from_secs(300)).await.expect("no error");
+        assert!(again.is_none(), "{:?}", again.map(|batch| batch.len()));
         broker.stop().await;
     });
 }

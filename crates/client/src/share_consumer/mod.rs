@@ -349,6 +349,9 @@ impl ShareConsumer {
     /// Errors of the group and of partitions, as from [`poll`](Self::poll).
     pub fn take_more(&mut self) -> Result<Option<ShareBatch>, Error> {
         self.links.polls.pass();
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
         let leader = self.last_leader;
         self.take_from(|queue| queue.take_arrived(leader))
     }
@@ -357,7 +360,8 @@ impl ShareConsumer {
     /// A poll that lasts and does not fetch calls this, so that records and renewals do not wait behind those of another leader.
     ///
     /// # Errors
-    /// Errors of the group and of partitions, as from [`poll`](Self::poll).
+    /// Errors of the group and of partitions, each once. Records may follow: also the [`refusal`](Self::refusal) of a member ends neither
+    /// its renewals nor its acknowledgements.
     pub fn take_arrived(&mut self) -> Result<Option<ShareBatch>, Error> {
         self.links.polls.pass();
         self.take_from(|queue| queue.take_arrived(None))
@@ -602,9 +606,10 @@ impl ShareConsumer {
     /// Passes acknowledgements to the engine and takes the next records.
     fn take(&mut self) -> Result<Option<ShareBatch>, Error> {
         let mut unsent = std::mem::take(&mut self.unsent);
-        if self.refused.is_some() {
+        if let Some(error) = &self.refused {
             // Without an exchange: the sessions with the leaders outlive the refusal of the group.
-            self.links.queue.acknowledge(std::mem::take(&mut unsent));
+            self.links.queue.acknowledge(unsent);
+            return Err(error.clone());
         }
         self.take_from(|queue| queue.exchange(std::mem::take(&mut unsent)))
     }
@@ -614,9 +619,6 @@ impl ShareConsumer {
         &mut self,
         mut next: impl FnMut(&ShareQueue) -> Option<ShareItem>,
     ) -> Result<Option<ShareBatch>, Error> {
-        if let Some(error) = &self.refused {
-            return Err(error.clone());
-        }
         loop {
             let batch = match next(&self.links.queue) {
                 Some(ShareItem::Chunk(chunk)) => self.open(chunk),

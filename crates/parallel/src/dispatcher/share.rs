@@ -430,10 +430,7 @@ impl ShareDispatcher {
             result = result.and(self.writer.write_out());
             let now = Instant::now();
             self.read_refusals();
-            // Renewed records, and those that arrive late.
-            while let Ok(Some(batch)) = self.consumer.take_arrived() {
-                self.receive(&batch, now);
-            }
+            self.take_late(now);
             self.acknowledge_done(now, true);
             self.renew(now);
             self.send();
@@ -458,6 +455,17 @@ impl ShareDispatcher {
         self.send();
         self.publish_counts(&mut self.exchange.lock());
         result
+    }
+
+    /// Takes renewed records, and those that arrive late. They may be behind errors, as of a group that has refused the member.
+    fn take_late(&mut self, now: Instant) {
+        loop {
+            match self.consumer.take_arrived() {
+                Ok(Some(batch)) => self.receive(&batch, now),
+                Ok(None) => break,
+                Err(error) => tracing::warn!(%error, "consumer, while the processor stops"),
+            }
+        }
     }
 
     /// `true` if no handler runs, no write is pending and no record waits for its renewal. Otherwise the next outcome wakes the
