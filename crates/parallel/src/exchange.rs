@@ -53,10 +53,18 @@ pub(crate) struct Inner {
     pub(crate) produced: Vec<Produced>,
     /// Work whose retries are used up.
     pub(crate) given_up: Vec<Work<Pieces>>,
-    pub(crate) dead_letters: u64,
-    pub(crate) skipped: u64,
+    pub(crate) given_up_counts: GivenUpCounts,
+    /// Those of the open transaction: if it is aborted, its records are handled, and given up, again.
+    pub(crate) uncommitted_counts: GivenUpCounts,
     /// Present if the records come from a share group.
     pub(crate) share: Option<ShareProgress>,
+}
+
+/// The numbers of records that were given up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GivenUpCounts {
+    pub(crate) dead_letters: u64,
+    pub(crate) skipped: u64,
 }
 
 /// The records of a share group that are done, and the counts of acknowledgements.
@@ -143,8 +151,8 @@ impl Exchange {
             has_open_batches: false,
             produced: Vec::new(),
             given_up: Vec::new(),
-            dead_letters: 0,
-            skipped: 0,
+            given_up_counts: GivenUpCounts::default(),
+            uncommitted_counts: GivenUpCounts::default(),
             share: share.then(ShareProgress::default),
         };
         let (workers_wake, dispatcher_wake, stop_wake) = (Notify::new(), Notify::new(), Notify::new());
@@ -378,6 +386,13 @@ impl Inner {
         self.refused.slots.values().any(|(assignment, before)| {
             self.core.in_flight(*assignment).records < *before && self.has_room(*assignment)
         })
+    }
+
+    /// Counts the records that were given up in the transaction, which is committed.
+    pub(crate) fn count_committed(&mut self) {
+        let GivenUpCounts { dead_letters, skipped } = std::mem::take(&mut self.uncommitted_counts);
+        self.given_up_counts.dead_letters += dead_letters;
+        self.given_up_counts.skipped += skipped;
     }
 
     /// Finishes records: what they waited for was written.

@@ -18,7 +18,8 @@ pub struct Metrics {
     pub failures: u64,
     /// Failed handler calls after which a retry was scheduled.
     pub retries: u64,
-    /// Records written to the dead-letter topic.
+    /// Records written to the dead-letter topic. In exactly-once mode, they and the skipped ones count once their transaction is
+    /// committed.
     pub dead_letters: u64,
     /// Records given up and skipped.
     pub skipped: u64,
@@ -85,8 +86,8 @@ impl Metrics {
             handled: counts.handled,
             failures: counts.failures,
             retries: counts.retries,
-            dead_letters: inner.dead_letters,
-            skipped: inner.skipped,
+            dead_letters: inner.given_up_counts.dead_letters,
+            skipped: inner.given_up_counts.skipped,
             late: counts.late,
             queued: inner.core.lanes().queued_records(),
             record_time: inner.core.record_time(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, ErrorCode, Fault, FaultRule};
 use ottla_client::{Config, Producer, Record};
-use ottla_parallel::{Failure, Mode, Order, Processor, Retry};
+use ottla_parallel::{Failure, GiveUp, Mode, Order, Processor, Retry};
 use support::*;
 
 /// The offset that the processor has committed in its only partition.
@@ -172,6 +172,36 @@ fn an_output_that_fails_within_a_transaction_aborts_it_and_the_records_are_handl
     processor.stop();
     processor.join().expect("stopped");
     assert_eq!(read_all(config, "invoices", 1).len(), 50);
+}
+
+/// The letter counted for each transaction, although one was aborted and its letter is not read.
+#[test]
+fn a_dead_letter_counts_once_its_transaction_is_committed() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 1);
+    let refuses = FaultRule::new(ApiKey::Produce, Fault::Fail(ErrorCode::TransactionAbortable));
+    broker.cluster().add_fault(refuses).expect("a fault");
+    let config = member(broker.bootstrap_servers(), "workers");
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counted = handled.clone();
+    let processor = Processor::builder(config.clone(), Mode::Sync)
+        .topics(["orders"])
+        .exactly_once("billing")
+        .give_up(GiveUp::DeadLetter("letters".into()))
+        .start_each(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Err(Failure::refused("no order"))
+        })
+        .expect("a processor");
+    await_that("the record is committed", || {
+        assert!(!processor.is_stopped(), "{:?}", processor.outcome());
+        committed_by(&processor) == Some(1)
+    });
+    assert_eq!(processor.metrics().dead_letters, 1);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(handled.load(Ordering::Relaxed), 2, "the first transaction was aborted");
+    assert_eq!(read_all(config, "letters", 1).len(), 1);
 }
 
 /// The lag of the group stayed above 0 until the next record was handled: there was no transaction for them.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::deadline::after;
 use crate::error::Error;
-use crate::exchange::{Exchange, WakeCondition};
+use crate::exchange::{Exchange, GivenUpCounts, WakeCondition};
 
 use super::{Dispatcher, LEAVE_WITHIN, WORKER_IDLE_MAX};
 
@@ -214,6 +214,7 @@ impl Dispatcher {
         let committed = self.try_commit(&offsets).await;
         match committed {
             Ok(()) => {
+                self.exchange.lock().count_committed();
                 self.set_committed(offsets.iter().map(|(at, offset)| (at, offset.offset)));
                 if let Some(transaction) = &mut self.transaction {
                     *transaction = Transaction::default();
@@ -277,6 +278,7 @@ impl Dispatcher {
             let mut inner = self.exchange.lock();
             inner.produced.clear();
             inner.given_up.clear();
+            inner.uncommitted_counts = GivenUpCounts::default();
             inner.core.resume();
             self.writer.clear();
             for partition in self.assigned.values_mut() {

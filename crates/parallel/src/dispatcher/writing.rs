@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::core::work::{PendingRecords, Work};
 use crate::error::{Error, FailureKind};
-use crate::exchange::{Exchange, Produced};
+use crate::exchange::{Exchange, GivenUpCounts, Produced};
 use crate::message::Pieces;
 use crate::settings::{Builder, GiveUp};
 
@@ -199,6 +199,16 @@ impl Sink {
         }
     }
 
+    /// Counts a record that is given up: in a transaction, once that is committed.
+    fn count(&self, change: impl FnOnce(&mut GivenUpCounts)) {
+        let mut inner = self.exchange.lock();
+        if self.is_transactional {
+            change(&mut inner.uncommitted_counts);
+        } else {
+            change(&mut inner.given_up_counts);
+        }
+    }
+
     async fn write_record(&self, record: &Record<'_>) -> Result<Option<Delivery>, ProduceError> {
         if self.is_transactional {
             self.producer.send_unobserved(record).await?;
@@ -254,7 +264,7 @@ impl Sink {
                 }
                 GiveUp::Skip => {
                     tracing::warn!(at = %record.at(), offset, attempts, reason, "record given up");
-                    self.exchange.lock().skipped += 1;
+                    self.count(|counts| counts.skipped += 1);
                     begun.add(None);
                 }
                 GiveUp::DeadLetter(topic) => {
@@ -279,7 +289,7 @@ impl Sink {
                         .header("ottla.error.kind", kind)
                         .header("ottla.error.reason", shortened(reason));
                     begun.add(self.write_letter(letter, own_headers).await?);
-                    self.exchange.lock().dead_letters += 1;
+                    self.count(|counts| counts.dead_letters += 1);
                 }
             }
         }
@@ -294,7 +304,7 @@ impl Sink {
             GiveUp::Stop => Err(corrupt.error().clone().into()),
             GiveUp::Skip => {
                 tracing::warn!(%at, from, next, error = %corrupt.error(), "undecodable records given up");
-                self.exchange.lock().skipped += 1;
+                self.count(|counts| counts.skipped += 1);
                 Ok(())
             }
             GiveUp::DeadLetter(topic) => {
@@ -314,7 +324,7 @@ impl Sink {
                 // A batch that is larger than a record may be is not copied: the headers name its offsets.
                 letter.value = Some(bytes);
                 begun.add(self.write_letter(letter, 0).await?);
-                self.exchange.lock().dead_letters += 1;
+                self.count(|counts| counts.dead_letters += 1);
                 Ok(())
             }
         }
