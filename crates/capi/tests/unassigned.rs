@@ -19,7 +19,7 @@ use rdkafka::messages::partition_list::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 
-use crate::common::{conf, list, new};
+use crate::common::{conf, list, new, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 const UNKNOWN: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
@@ -41,11 +41,14 @@ impl Stage {
         Self { _broker: broker, rk, orders }
     }
 
-    /// Assigns partition 1 of `orders`.
+    /// Assigns partition 1 of `orders` from its beginning on.
     fn assign(&self) {
         let partitions = list(&[(c"orders", 1)]);
-        assert_eq!(unsafe { rd_kafka_assign(self.rk, partitions) }, OK);
-        unsafe { rd_kafka_topic_partition_list_destroy(partitions) };
+        unsafe {
+            (*(*partitions).elems).offset = RD_KAFKA_OFFSET_BEGINNING;
+            assert_eq!(rd_kafka_assign(self.rk, partitions), OK);
+            rd_kafka_topic_partition_list_destroy(partitions);
+        }
     }
 }
 
@@ -188,6 +191,40 @@ fn a_seek_refuses_the_stored_offset_and_no_partition() {
         assert_eq!(rd_kafka_seek(stage.orders, RD_KAFKA_PARTITION_UA, 0, 1000), INVALID);
         assert_eq!(rd_kafka_seek(stage.orders, 1, RD_KAFKA_OFFSET_STORED, 1000), INVALID);
         assert_eq!(rd_kafka_seek(stage.orders, 1, 0, 60_000), OK);
+    }
+}
+
+/// It was allowed at once. librdkafka looks up the committed offset first, and bindings test that.
+#[test]
+fn a_seek_is_refused_until_the_committed_offset_is_known() {
+    let stage = Stage::new();
+    let nowhere = [("bootstrap.servers", "127.0.0.1:1"), ("group.id", "g")];
+    let unreachable = new(RD_KAFKA_CONSUMER, conf(&nowhere));
+    let state = RD_KAFKA_RESP_ERR__STATE;
+    unsafe {
+        let seek = |rk, partitions: *mut rd_kafka_topic_partition_list_t| {
+            let count = usize::try_from((*partitions).cnt).unwrap();
+            for place in 0..count {
+                (*(*partitions).elems.add(place)).offset = 1;
+            }
+            assert!(rd_kafka_seek_partitions(rk, partitions, 60_000).is_null());
+            (0..count).map(|place| (*(*partitions).elems.add(place)).err).collect::<Vec<_>>()
+        };
+        let partitions = list(&[(c"orders", 0), (c"orders", 1), (c"orders", 2)]);
+        (*(*partitions).elems.add(1)).offset = 5;
+        (*(*partitions).elems.add(2)).offset = RD_KAFKA_OFFSET_BEGINNING;
+        assert_eq!(rd_kafka_assign(unreachable, partitions), OK);
+        assert_eq!(seek(unreachable, partitions), [state, OK, OK]);
+        // A pause does not start it.
+        assert_eq!(rd_kafka_pause_partitions(unreachable, partitions), OK);
+        assert_eq!(seek(unreachable, partitions), [state, OK, OK]);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(unreachable);
+
+        let partition = list(&[(c"orders", 0)]);
+        assert_eq!(rd_kafka_assign(stage.rk, partition), OK);
+        until("the partition has started", || seek(stage.rk, partition) == [OK]);
+        rd_kafka_topic_partition_list_destroy(partition);
     }
 }
 

@@ -161,7 +161,9 @@ impl ConsumerControl {
     /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`], also for a partition that is being revoked, or whose loss no poll has returned yet.
+    /// [`Error::NotAssigned`], also for a partition that is being revoked, or whose loss no poll has returned yet;
+    /// [`Error::IllegalState`] with [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka) before the committed offset is known
+    /// from which the partition starts.
     pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Seek(partition.clone(), to, answer))
     }

@@ -43,6 +43,8 @@ pub(crate) struct Cursor {
     /// The id of the topic whose records the position counts; zero if unknown.
     topic_id: Uuid,
     pub(crate) paused: bool,
+    /// `false` while the committed offset that it starts from is looked up, and if that was refused.
+    pub(crate) has_start: bool,
     /// `true` if the partition is revoked or lost: no seek opens it again.
     pub(crate) is_released: bool,
     /// The broker for whose next fetch it is queued.
@@ -124,6 +126,7 @@ impl Cursor {
             position: Position::Unresolved(start),
             topic_id: Uuid::ZERO,
             paused: false,
+            has_start: false,
             is_released: false,
             queued_at: None,
             session_at: None,
@@ -177,6 +180,7 @@ impl Cursor {
     }
 
     fn start(&mut self, start: StartAt) {
+        self.has_start = start != StartAt::Committed;
         match start {
             StartAt::Offset(offset) => self.start_at(offset),
             StartAt::OffsetInEpoch { offset, leader_epoch } => {

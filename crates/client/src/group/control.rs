@@ -352,13 +352,20 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
     if shared.owned_progress(&at).is_none() {
         return Err(at.not_assigned());
     }
-    let slot = shared.cursors.update(&at, |cursor| {
-        (!cursor.is_released).then(|| {
-            cursor.seek(to);
-            cursor.slot
-        })
+    // In librdkafka, a partition that the application or its group has assigned can be moved only after it has started.
+    let needs_start = shared.cluster.config.group_habits == GroupHabits::Librdkafka
+        && !shared.standalone.borrow().contains_key(&at);
+    let moved = shared.cursors.update(&at, |cursor| {
+        if cursor.is_released {
+            return Err(at.not_assigned());
+        }
+        if needs_start && !cursor.has_start {
+            return Err(Error::IllegalState(format!("seek: the committed offset of {at} is not known yet")));
+        }
+        cursor.seek(to);
+        Ok(cursor.slot)
     });
-    let slot = slot.flatten().ok_or_else(|| at.not_assigned())?;
+    let slot = moved.unwrap_or_else(|| Err(at.not_assigned()))?;
     shared.inbox.purge(slot);
     if to == StartAt::Committed {
         tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
