@@ -1,6 +1,7 @@
 //! The admin interface: requests that the application builds, and results that it reads from events.
 
 mod acls;
+mod checks;
 mod configs;
 mod enum_names;
 mod group_descriptions;

@@ -4,8 +4,8 @@ use std::ptr::{null, null_mut};
 
 use ottla_client::{DeleteBefore, Election, FoundOffset, KeyedResults, OffsetAt, TopicPartition};
 
+use super::checks::all_different;
 use super::macros::{destroyers, readers};
-use super::requests::all_different;
 use super::{Array, List, code_of, error_object, error_pointer};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::panic::on_panic;
