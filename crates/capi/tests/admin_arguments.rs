@@ -252,3 +252,75 @@ fn a_broker_resource_whose_name_is_no_id_is_refused() {
         rd_kafka_ConfigResource_destroy(resource);
     }
 }
+
+/// Each broker got a request, where librdkafka refuses the call.
+#[test]
+fn configurations_of_two_brokers_are_a_conflict() {
+    let admin = Offline::new();
+    let (rk, queue) = (admin.0.rk, admin.0.queue);
+    let reason = "Only one ConfigResource of type BROKER is allowed per call".to_owned();
+    let conflict = (RD_KAFKA_RESP_ERR__CONFLICT, reason);
+    unsafe {
+        let broker = |name: &CStr| rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_BROKER, name.as_ptr());
+        let topic = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let mut resources = [broker(c"1"), topic, broker(c"2")];
+        rd_kafka_DescribeConfigs(rk, resources.as_mut_ptr(), 3, null(), queue);
+        assert_eq!(admin.0.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT).error(), conflict);
+        rd_kafka_AlterConfigs(rk, resources.as_mut_ptr(), 3, null(), queue);
+        assert_eq!(admin.0.answer(RD_KAFKA_EVENT_ALTERCONFIGS_RESULT).error(), conflict);
+        rd_kafka_IncrementalAlterConfigs(rk, resources.as_mut_ptr(), 3, null(), queue);
+        assert_eq!(admin.0.answer(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT).error(), conflict);
+        rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), 3);
+    }
+}
+
+/// They named the controller and a response. A request without items was refused before a broker was there.
+#[test]
+fn a_timeout_has_the_text_for_what_the_request_waited_for() {
+    let admin = Offline::new();
+    let (rk, queue) = (admin.0.rk, admin.0.queue);
+    let timed_out = |kind, what| {
+        let expected = (RD_KAFKA_RESP_ERR__TIMED_OUT, format!("Failed {what}: Local: Timed out"));
+        assert_eq!(admin.0.answer(kind).error(), expected);
+    };
+    let partitions = list(&[(c"orders", 0, -1)]);
+    unsafe {
+        let options = rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_ANY);
+        rd_kafka_AdminOptions_set_request_timeout(options, 100, null_mut(), 0);
+        rd_kafka_ListOffsets(rk, partitions, options, queue);
+        timed_out(RD_KAFKA_EVENT_LISTOFFSETS_RESULT, "to query partition leaders");
+        let records = rd_kafka_DeleteRecords_new(partitions);
+        rd_kafka_DeleteRecords(rk, [records].as_mut_ptr(), 1, options, queue);
+        timed_out(RD_KAFKA_EVENT_DELETERECORDS_RESULT, "to query partition leaders");
+        rd_kafka_DeleteRecords_destroy(records);
+        rd_kafka_topic_partition_list_destroy(partitions);
+
+        let topic = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let broker = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_BROKER, c"1".as_ptr());
+        let mut resources = [topic, broker];
+        for (count, what) in [(1, "while waiting for controller"), (2, "while waiting for broker")] {
+            rd_kafka_DescribeConfigs(rk, resources.as_mut_ptr(), count, options, queue);
+            timed_out(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT, what);
+            rd_kafka_AlterConfigs(rk, resources.as_mut_ptr(), count, options, queue);
+            timed_out(RD_KAFKA_EVENT_ALTERCONFIGS_RESULT, what);
+            rd_kafka_IncrementalAlterConfigs(rk, resources.as_mut_ptr(), count, options, queue);
+            timed_out(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT, what);
+        }
+        rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), 2);
+
+        let what = "while waiting for controller";
+        rd_kafka_CreateTopics(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_CREATETOPICS_RESULT, what);
+        rd_kafka_DeleteTopics(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_DELETETOPICS_RESULT, what);
+        rd_kafka_CreatePartitions(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT, what);
+        rd_kafka_DescribeConfigs(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT, what);
+        rd_kafka_CreateAcls(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_CREATEACLS_RESULT, what);
+        rd_kafka_DeleteAcls(rk, null_mut(), 0, options, queue);
+        timed_out(RD_KAFKA_EVENT_DELETEACLS_RESULT, what);
+        rd_kafka_AdminOptions_destroy(options);
+    }
+}

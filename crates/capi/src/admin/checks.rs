@@ -4,6 +4,13 @@ use std::collections::BTreeSet;
 
 use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType};
 
+use crate::ffi::*;
+
+/// Returns the code of a refused request.
+pub(super) fn refusal_code(reason: &str) -> rd_kafka_resp_err_t {
+    if reason == SEVERAL_BROKERS { RD_KAFKA_RESP_ERR__CONFLICT } else { RD_KAFKA_RESP_ERR__INVALID_ARG }
+}
+
 /// Returns `text` as the error of a request without things. Programs compare the texts of some requests.
 pub(super) fn some<T>(things: Vec<T>, text: &str) -> Result<Vec<T>, String> {
     if things.is_empty() { Err(text.to_owned()) } else { Ok(things) }
@@ -28,35 +35,39 @@ pub(super) fn one<T>(mut things: Vec<T>, what: &str) -> Result<T, String> {
 /// The error of a request that repeats a partition.
 pub(super) const DUPLICATE_PARTITIONS: &str = "Duplicate partitions not allowed";
 
-/// The error of a request for configurations without resources.
-const NO_RESOURCES: &str = "No config resources specified";
+/// The error of a request for the configurations of two brokers: it goes to one broker.
+const SEVERAL_BROKERS: &str = "Only one ConfigResource of type BROKER is allowed per call";
 
 pub(super) fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
-    let resources = distinct(some(resources.collect(), NO_RESOURCES)?, "resource")?;
-    check_broker_ids(resources.into_iter())
+    let resources: Vec<_> = resources.collect();
+    check_brokers(resources.iter().copied())?;
+    distinct(resources, "resource").map(drop)
 }
 
-/// The request for a broker goes to that broker, so its name has to be an id. Programs compare the text.
-fn check_broker_ids<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
+/// The request for a broker goes to that broker: its name has to be an id, and it has to be the only one. Programs compare the texts.
+fn check_brokers<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
     let is_id = |name: &str| name.parse().is_ok_and(|id: i32| id >= 0);
-    let mut brokers = resources.filter(|resource| resource.kind == ConfigResourceType::Broker);
-    match brokers.find(|broker| !is_id(&broker.name)) {
-        Some(ConfigResource { name, .. }) => {
+    let mut brokers = resources.filter(|resource| names_broker(resource));
+    match brokers.next() {
+        Some(ConfigResource { name, .. }) if !is_id(name) => {
             Err(format!("Expected an int32 broker_id for ConfigResource(type=BROKER, name={name})"))
         }
-        None => Ok(()),
+        Some(_) if brokers.next().is_some() => Err(SEVERAL_BROKERS.to_owned()),
+        Some(_) | None => Ok(()),
     }
+}
+
+/// Returns `true` for a resource whose broker has to respond.
+pub(super) fn names_broker(resource: &ConfigResource) -> bool {
+    resource.kind == ConfigResourceType::Broker
 }
 
 /// Checks the changes of an incremental request: programs compare the texts.
 pub(super) fn check_changes(
     resources: &[(ConfigResource, Vec<(String, ConfigChange)>)],
 ) -> Result<(), String> {
-    if resources.is_empty() {
-        return Err(NO_RESOURCES.to_owned());
-    }
     all_different(resources.iter().map(|(resource, _)| resource), "Duplicate ConfigResource found")?;
-    check_broker_ids(resources.iter().map(|(resource, _)| resource))?;
+    check_brokers(resources.iter().map(|(resource, _)| resource))?;
     resources.iter().try_for_each(|(_, changes)| {
         all_different(changes.iter().map(|(name, _)| name), "Duplicate ConfigEntry found")
     })

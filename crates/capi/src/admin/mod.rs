@@ -197,6 +197,7 @@ fn words(error: &Error) -> String {
     match error {
         Error::Broker { .. } => String::new(),
         Error::Refused { message, .. } => message.clone(),
+        Error::Config(reason) => reason.clone(),
         error => error.to_string(),
     }
 }

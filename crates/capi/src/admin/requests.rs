@@ -5,12 +5,13 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
 use ottla_client::{
-    Acl, AclFilter, Admin, ConfigChange, ConfigResource, DeleteBefore, Error, NewPartitions, NewTopic,
-    OffsetAndMetadata, ScramChange, TopicPartition,
+    Acl, AclFilter, Admin, ConfigChange, ConfigResource, DeleteBefore, DescribeOptions, Error, NewPartitions,
+    NewTopic, OffsetAndMetadata, ScramChange, Timeouts, TopicPartition,
 };
 
 use super::checks::{
-    DUPLICATE_PARTITIONS, all_different, check_changes, check_groups, check_resources, one, some,
+    DUPLICATE_PARTITIONS, all_different, check_changes, check_groups, check_resources, names_broker, one,
+    refusal_code, some,
 };
 use super::layout::texts;
 use super::{List, acls, code, configs, group_descriptions, groups, layout, offsets, scram, topics, words};
@@ -69,7 +70,7 @@ unsafe fn request<Q, V, R, F>(
     let question = match check() {
         Ok(question) => question,
         Err(reason) => {
-            return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
+            return call.answer(refusal_code(&reason), c_string(&reason), Box::new(()));
         }
     };
     let handle = call.handle.clone();
@@ -83,7 +84,7 @@ unsafe fn request<Q, V, R, F>(
         let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
             Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
             Err(error) if code(&error) == RD_KAFKA_RESP_ERR__TIMED_OUT => {
-                (RD_KAFKA_RESP_ERR__TIMED_OUT, timeout_text(asked.kind).into(), Box::new(()))
+                (RD_KAFKA_RESP_ERR__TIMED_OUT, timeout_text(asked.kind, &error).into(), Box::new(()))
             }
             Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
         };
@@ -92,19 +93,43 @@ unsafe fn request<Q, V, R, F>(
 }
 
 /// Returns the text of a request without a response. Programs compare it: it names the broker that was waited for.
-fn timeout_text(kind: rd_kafka_event_type_t) -> &'static CStr {
+fn timeout_text(kind: rd_kafka_event_type_t, error: &Error) -> &'static CStr {
+    if matches!(error, Error::TimedOut { what, .. } if what == NAMED_BROKER) {
+        return c"Failed while waiting for broker: Local: Timed out";
+    }
     match kind {
+        RD_KAFKA_EVENT_DELETERECORDS_RESULT | RD_KAFKA_EVENT_LISTOFFSETS_RESULT => {
+            c"Failed to query partition leaders: Local: Timed out"
+        }
         RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT
         | RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT
         | RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT
         | RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT
-        | RD_KAFKA_EVENT_DELETEGROUPS_RESULT
-        | RD_KAFKA_EVENT_DELETERECORDS_RESULT
-        | RD_KAFKA_EVENT_LISTOFFSETS_RESULT => {
+        | RD_KAFKA_EVENT_DELETEGROUPS_RESULT => {
             c"Failed while waiting for response from broker: Local: Timed out"
         }
         _ => c"Failed while waiting for controller: Local: Timed out",
     }
+}
+
+/// [`Error::TimedOut`] of a request for the configuration of a broker.
+const NAMED_BROKER: &str = "the broker of a configuration";
+
+/// Returns the error of a request for configurations. One with a broker's waits for that broker, and not for the controller.
+fn of_resources<'a>(error: Error, mut resources: impl Iterator<Item = &'a ConfigResource>) -> Error {
+    if code(&error) == RD_KAFKA_RESP_ERR__TIMED_OUT && resources.any(names_broker) {
+        return Error::TimedOut { what: NAMED_BROKER.to_owned(), waited_ms: 0 };
+    }
+    error
+}
+
+/// Refuses a request without items once a broker responds: as in the original, whose requests all wait for the controller first.
+async fn refuse_none(admin: &Admin, count: usize, timeouts: Timeouts, text: &str) -> Result<(), Error> {
+    if count > 0 {
+        return Ok(());
+    }
+    admin.describe_cluster_with(DescribeOptions { timeouts, authorized_operations: false }).await?;
+    Err(Error::Config(text.to_owned()))
 }
 
 /// A question that is under way: it is answered, or its client goes, which is said in its place.
@@ -150,6 +175,9 @@ fn refs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
+/// The error of a request for configurations without resources.
+const NO_RESOURCES: &str = "No config resources specified";
+
 /// Writes one function that takes an array and its length.
 macro_rules! array_requests {
     ($($name:ident($type:ty, $kind:ident): |$things:ident| $check:expr,
@@ -183,30 +211,47 @@ macro_rules! array_requests {
 
 array_requests! {
     rd_kafka_CreateTopics(rd_kafka_NewTopic_t, RD_KAFKA_EVENT_CREATETOPICS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No topics to create"),
-        |admin, options, topics: Vec<NewTopic>| admin.create_topics_with(&topics, options.change()).await,
+        |topics| Ok(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |admin, options, topics: Vec<NewTopic>| {
+            refuse_none(&admin, topics.len(), options.timeouts(), "No topics to create").await?;
+            admin.create_topics_with(&topics, options.change()).await
+        },
         topics::topic_results;
     rd_kafka_DeleteTopics(rd_kafka_DeleteTopic_t, RD_KAFKA_EVENT_DELETETOPICS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No topics to delete"),
-        |admin, options, topics: Vec<String>| admin.delete_topics_with(&refs(&topics), options.timeouts()).await,
+        |topics| Ok(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |admin, options, topics: Vec<String>| {
+            refuse_none(&admin, topics.len(), options.timeouts(), "No topics to delete").await?;
+            admin.delete_topics_with(&refs(&topics), options.timeouts()).await
+        },
         topics::topic_results;
     rd_kafka_CreatePartitions(rd_kafka_NewPartitions_t, RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT):
-        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "No partitions to create"),
-        |admin, options, topics: Vec<NewPartitions>| admin.create_partitions_with(&topics, options.change()).await,
+        |topics| Ok(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>()),
+        |admin, options, topics: Vec<NewPartitions>| {
+            refuse_none(&admin, topics.len(), options.timeouts(), "No partitions to create").await?;
+            admin.create_partitions_with(&topics, options.change()).await
+        },
         topics::topic_results;
     rd_kafka_AlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_ALTERCONFIGS_RESULT):
         |resources| {
             let resources: Vec<_> = resources.iter().map(|resource| resource.replaced()).collect();
             check_resources(resources.iter().map(|(resource, _)| resource)).map(|()| resources)
         },
-        |admin, options, resources: Vec<(ConfigResource, Vec<(String, String)>)>| admin.alter_configs(&resources, options.change()).await,
+        |admin, options, resources: Vec<(ConfigResource, Vec<(String, String)>)>| {
+            refuse_none(&admin, resources.len(), options.timeouts(), NO_RESOURCES).await?;
+            let altered = admin.alter_configs(&resources, options.change()).await;
+            altered.map_err(|error| of_resources(error, resources.iter().map(|(resource, _)| resource)))
+        },
         configs::altered;
     rd_kafka_IncrementalAlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT):
         |resources| {
             let resources: Vec<_> = resources.iter().map(|resource| resource.changed()).collect();
             check_changes(&resources).map(|()| resources)
         },
-        |admin, options, resources: Vec<(ConfigResource, Vec<(String, ConfigChange)>)>| admin.incremental_alter_configs(&resources, options.change()).await,
+        |admin, options, resources: Vec<(ConfigResource, Vec<(String, ConfigChange)>)>| {
+            refuse_none(&admin, resources.len(), options.timeouts(), NO_RESOURCES).await?;
+            let altered = admin.incremental_alter_configs(&resources, options.change()).await;
+            altered.map_err(|error| of_resources(error, resources.iter().map(|(resource, _)| resource)))
+        },
         configs::altered;
     rd_kafka_DescribeConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT):
         |resources| {
@@ -214,9 +259,11 @@ array_requests! {
             check_resources(resources.iter()).map(|()| resources)
         },
         |admin, options, resources: Vec<ConfigResource>| {
+            refuse_none(&admin, resources.len(), options.timeouts(), NO_RESOURCES).await?;
             let what = ottla_client::DescribeConfigs {
                 timeouts: options.timeouts(), synonyms: true, documentation: false };
-            admin.describe_configs(&resources, what).await
+            let described = admin.describe_configs(&resources, what).await;
+            described.map_err(|error| of_resources(error, resources.iter()))
         },
         configs::described;
     rd_kafka_DeleteRecords(rd_kafka_DeleteRecords_t, RD_KAFKA_EVENT_DELETERECORDS_RESULT):
@@ -291,16 +338,22 @@ array_requests! {
     rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
         |acls| {
             let acls = acls.iter().map(|acl| acl.acl().map_err(str::to_owned));
-            some(acls.collect::<Result<Vec<_>, String>>()?, "No acls to create")
+            acls.collect::<Result<Vec<_>, String>>()
         },
-        |admin, options, acls: Vec<Acl>| admin.create_acls(&acls, options.timeouts()).await,
+        |admin, options, acls: Vec<Acl>| {
+            refuse_none(&admin, acls.len(), options.timeouts(), "No acls to create").await?;
+            admin.create_acls(&acls, options.timeouts()).await
+        },
         acls::created;
     rd_kafka_DeleteAcls(rd_kafka_AclBindingFilter_t, RD_KAFKA_EVENT_DELETEACLS_RESULT):
         |filters| {
             let filters = filters.iter().map(|filter| filter.filter());
-            some(filters.collect::<Vec<_>>(), "No acl binding filters specified")
+            Ok(filters.collect::<Vec<_>>())
         },
-        |admin, options, filters: Vec<AclFilter>| admin.delete_acls(&filters, options.timeouts()).await,
+        |admin, options, filters: Vec<AclFilter>| {
+            refuse_none(&admin, filters.len(), options.timeouts(), "No acl binding filters specified").await?;
+            admin.delete_acls(&filters, options.timeouts()).await
+        },
         acls::deleted;
 }
 
