@@ -408,7 +408,7 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
     type Properties<'a> = &'a [(&'a CStr, &'a CStr)];
     let (tls, sasl) = ((c"security.protocol", c"ssl"), (c"security.protocol", c"sasl_plaintext"));
     let (consumer, producer) = (RD_KAFKA_CONSUMER, RD_KAFKA_PRODUCER);
-    let cases: [(_, Properties<'_>, _); 7] = [
+    let cases: [(_, Properties<'_>, _); 12] = [
         (consumer, &[tls, (c"ssl.ca.location", c"/nonsense")], "ssl.ca.location failed: "),
         (producer, &[sasl, (c"sasl.mechanism", c"PLAIN")], "sasl.username and sasl.password must be set"),
         (
@@ -420,6 +420,29 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
             consumer,
             &[(c"group.protocol", c"consumer"), (c"session.timeout.ms", c"10000")],
             "`session.timeout.ms` is not supported for `group.protocol=consumer`",
+        ),
+        // The next five were accepted, or had texts of our own.
+        (consumer, &[(c"fetch.max.bytes", c"1000")], "`fetch.max.bytes` must be >= `message.max.bytes`"),
+        (
+            consumer,
+            &[(c"partition.assignment.strategy", c"range,cooperative-sticky")],
+            "All partition.assignment.strategy (range,cooperative-sticky) assignors must have the same protocol type, \
+             online migration between assignors with different protocol types is not supported",
+        ),
+        (
+            consumer,
+            &[(c"partition.assignment.strategy", c"range,none")],
+            "Unsupported partition.assignment.strategy: none",
+        ),
+        (
+            producer,
+            &[(c"reconnect.backoff.ms", c"20000")],
+            "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
+        ),
+        (
+            producer,
+            &[(c"reconnect.backoff.max.ms", c"50")],
+            "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
         ),
         (
             producer,
@@ -452,14 +475,29 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
         // SAFETY: the application keeps the configuration of a client that was refused.
         unsafe { rd_kafka_conf_destroy(conf) };
     }
-    let conf = rd_kafka_conf_new();
-    for (name, value) in [(c"transactional.id", c"t"), (c"message.timeout.ms", c"0")] {
-        assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK);
-    }
-    // SAFETY: a configuration that the client takes, and no buffer.
-    unsafe {
-        let unlimited = rd_kafka_new(producer, conf, null_mut(), 0);
-        assert!(!unlimited.is_null());
-        rd_kafka_destroy(unlimited);
+}
+
+/// The second was refused.
+#[test]
+fn a_client_is_made_where_librdkafka_makes_one() {
+    type Properties<'a> = &'a [(&'a CStr, &'a CStr)];
+    let cases: [(_, Properties<'_>); 4] = [
+        (RD_KAFKA_PRODUCER, &[(c"transactional.id", c"t"), (c"message.timeout.ms", c"0")]),
+        (RD_KAFKA_PRODUCER, &[(c"retry.backoff.ms", c"20000"), (c"retry.backoff.max.ms", c"100")]),
+        (RD_KAFKA_PRODUCER, &[(c"transactional.id", c"")]),
+        (RD_KAFKA_CONSUMER, &[(c"fetch.max.bytes", c"1000"), (c"message.max.bytes", c"1000")]),
+    ];
+    for (kind, properties) in cases {
+        let conf = rd_kafka_conf_new();
+        for (name, value) in properties {
+            assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK, "{name:?}");
+        }
+        let mut errstr = [0_u8; 512];
+        // SAFETY: a configuration that the client takes, and a buffer of that size.
+        unsafe {
+            let rk = rd_kafka_new(kind, conf, errstr.as_mut_ptr().cast(), errstr.len());
+            assert!(!rk.is_null(), "{properties:?}: {:?}", CStr::from_bytes_until_nul(&errstr));
+            rd_kafka_destroy(rk);
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use ottla_client::{Acks, Config, GroupProtocol};
 
 use crate::client::role::Role;
-use crate::conf::rd_kafka_conf_t;
 
 /// The properties contradict each other if the function returns `true`.
 type Check = (fn(&Config) -> bool, &'static str);
@@ -15,9 +14,7 @@ type Check = (fn(&Config) -> bool, &'static str);
 const RESPONSE_OVERHEAD_BYTES: usize = 512;
 
 const OF_ALL: &[Check] = &[(
-    |config| {
-        config.is_set("reconnect.backoff.max.ms") && config.reconnect_backoff_max < config.reconnect_backoff
-    },
+    |config| config.reconnect_backoff_max < config.reconnect_backoff,
     "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
 )];
 
@@ -64,6 +61,10 @@ const OF_PRODUCERS: &[Check] = &[
 
 const OF_CONSUMERS: &[Check] = &[
     (
+        |config| config.is_set("fetch.max.bytes") && config.fetch_max_bytes < config.message_max_bytes,
+        "`fetch.max.bytes` must be >= `message.max.bytes`",
+    ),
+    (
         |config| {
             config.is_set("receive.message.max.bytes")
                 && config.receive_message_max_bytes
@@ -93,16 +94,16 @@ const OF_CONSUMERS: &[Check] = &[
     ),
 ];
 
-/// Returns the text of the first contradiction. A mock cluster needs no credentials.
-pub(super) fn contradiction(role: Role, conf: &rd_kafka_conf_t, config: &Config) -> Option<&'static str> {
+/// Returns the text of the first contradiction. A mock cluster, which `has_mock` announces, needs no credentials; `has_ca` is true
+/// if the authorities were set from memory.
+pub(super) fn contradiction(role: Role, has_mock: bool, has_ca: bool, config: &Config) -> Option<String> {
     // Certificates from memory are the only ones that are trusted, and those of a file would be in addition to them.
-    if conf.has_ca_from_memory() && config.security.tls.ca_location.is_some() {
-        return Some(
-            "`ssl.ca.location` or `ssl.ca.pem`, and memory-based set_ssl_cert(CERT_CA) are mutually exclusive.",
-        );
+    if has_ca && config.security.tls.ca_location.is_some() {
+        let text = "`ssl.ca.location` or `ssl.ca.pem`, and memory-based set_ssl_cert(CERT_CA) are mutually exclusive.";
+        return Some(text.to_owned());
     }
-    if lacks_credentials(config) && conf.mock_brokers() == 0 {
-        return Some("sasl.username and sasl.password must be set");
+    if lacks_credentials(config) && !has_mock {
+        return Some("sasl.username and sasl.password must be set".to_owned());
     }
     let own = match role {
         Role::Producer => OF_PRODUCERS,
@@ -110,11 +111,31 @@ pub(super) fn contradiction(role: Role, conf: &rd_kafka_conf_t, config: &Config)
         // It has checks of its own.
         Role::ShareConsumer => &[],
     };
-    OF_ALL.iter().chain(own).find(|(contradicts, _)| contradicts(config)).map(|(_, text)| *text)
+    let found = OF_ALL.iter().chain(own).find(|(contradicts, _)| contradicts(config));
+    found.map(|(_, text)| (*text).to_owned()).or_else(|| mixed_assignors(config))
 }
 
-/// Returns the text of a refusal by the client. The original's names a property of TLS that cannot be used as failed.
+/// Returns the text for assignors of both rebalance protocols beside each other.
+fn mixed_assignors(config: &Config) -> Option<String> {
+    let names = &config.partition_assignment_strategy;
+    let has = |wanted: &[&str]| names.iter().any(|name| wanted.contains(&name.as_str()));
+    (has(&["cooperative-sticky"]) && has(&["range", "roundrobin", "sticky"])).then(|| {
+        format!(
+            "All partition.assignment.strategy ({}) assignors must have the same protocol type, \
+             online migration between assignors with different protocol types is not supported",
+            names.join(",")
+        )
+    })
+}
+
+/// Returns the text of a refusal by the client. The original's names an unknown assignor, and a property of TLS that cannot be used as
+/// failed.
 pub(super) fn refusal(text: &str) -> Cow<'_, str> {
+    let assignor =
+        text.strip_prefix("partition.assignment.strategy: `").and_then(|rest| rest.split_once('`'));
+    if let Some((name, _)) = assignor {
+        return format!("Unsupported partition.assignment.strategy: {name}").into();
+    }
     let is_property = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
     match text.split_once(": ") {
         Some((name, reason)) if name.starts_with("ssl.") && is_property(name) => {

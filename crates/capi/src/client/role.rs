@@ -38,8 +38,9 @@ impl Role {
 
     /// Applies and checks the properties that depend on the kind of client.
     pub(super) fn apply(self, conf: &rd_kafka_conf_t, config: &mut Config) -> Result<(), Error> {
-        if let Some(text) = contradiction(self, conf, config) {
-            return Err(Error::Config(text.to_owned()));
+        let (has_mock, has_ca) = (conf.mock_brokers() > 0, conf.has_ca_from_memory());
+        if let Some(text) = contradiction(self, has_mock, has_ca, config) {
+            return Err(Error::Config(text));
         }
         match self {
             Self::Producer => {

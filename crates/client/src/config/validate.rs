@@ -53,7 +53,10 @@ impl Config {
         if !self.is_set("reconnect.backoff.max.ms") {
             self.reconnect_backoff_max = self.reconnect_backoff_max.max(self.reconnect_backoff);
         }
-        if !self.is_set("retry.backoff.max.ms") {
+        if self.defaults == Defaults::Librdkafka {
+            // librdkafka warns, and takes the maximum.
+            self.retry_backoff = self.retry_backoff.min(self.retry_backoff_max);
+        } else if !self.is_set("retry.backoff.max.ms") {
             self.retry_backoff_max = self.retry_backoff_max.max(self.retry_backoff);
         }
         // Java's property limits every request; librdkafka's limits the broker's processing of a produce request.
