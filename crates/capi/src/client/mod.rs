@@ -1,6 +1,7 @@
 //! `rd_kafka_t`, and what belongs to a client as a whole: its log, tokens, sockets, interceptors and topics.
 
 pub(crate) mod cert_verify;
+pub mod client_errors;
 pub mod client_interceptors;
 pub mod control;
 pub(crate) mod creation_checks;

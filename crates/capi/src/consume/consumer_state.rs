@@ -12,8 +12,9 @@ use ottla_client::{
     GroupProtocol, PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
+use crate::client::client_errors::fatal_text;
 use crate::client::client_interceptors::ClientInterceptors;
-use crate::client::handle::{CLOSE_TIMEOUT, Handle, fatal_text};
+use crate::client::handle::{CLOSE_TIMEOUT, Handle};
 use crate::client::topic_handle::Topic;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::description;
