@@ -247,19 +247,29 @@ unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, reason: *const c_c
     unsafe { seen(opaque).note(format!("error {err} {}", text(reason))) };
 }
 
+/// Programs search for the texts. The addresses stood behind the first, and the second had neither them nor the time.
 #[test]
 fn a_cluster_that_is_not_there_is_an_error_of_the_client() {
     let seen = Seen::default();
     let conf = conf(&seen, &[("bootstrap.servers", "127.0.0.1:1"), ("reconnect.backoff.ms", "10")]);
     unsafe { rd_kafka_conf_set_error_cb(conf, Some(on_error)) };
     let rk = new(RD_KAFKA_PRODUCER, conf);
-    let all_down = format!("error {RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN}");
+    let all_down = format!("error {RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN} 1/1 brokers are down");
+    let refused = format!(
+        "error {RD_KAFKA_RESP_ERR__TRANSPORT} 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after "
+    );
     unsafe {
         // A record to send makes the client connect to its brokers.
         let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"value".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
-        seen.wait(&all_down, || rd_kafka_poll(rk, 100));
+        seen.wait_until(
+            &all_down,
+            |seen| seen.lines.lock().unwrap().contains(&all_down),
+            || rd_kafka_poll(rk, 100),
+        );
+        seen.wait(&refused, || rd_kafka_poll(rk, 100));
+        assert!(seen.has_part("ms in state CONNECT)"));
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }

@@ -82,6 +82,7 @@ pub use consumer::{
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;
+pub use error::named_attempt::NamedAttempt;
 pub use error::{Error, HostLookupFailure, InvalidRecords, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
 pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};

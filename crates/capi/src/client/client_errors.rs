@@ -28,7 +28,10 @@ impl Handle {
         let (code, text) = match error {
             Error::Unreachable { brokers, .. } => {
                 let count = brokers.split(", ").count();
-                (RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, format!("{count}/{count} brokers are down: {brokers}"))
+                (RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, format!("{count}/{count} brokers are down"))
+            }
+            Error::Transport { address, reason } | Error::UnknownHost { address, reason } => {
+                (code_of(error), format!("{address}: {reason}"))
             }
             error => (code_of(error), error.to_string()),
         };

@@ -235,6 +235,7 @@ impl Handle {
         config.metrics_push_jitter = 0.2;
         config.bootstrap_later = true;
         config.connect_to_learned_broker = true;
+        config.name_failures = true;
         // The property is about consumers: a broker may always create what is produced to.
         config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let hooked = !conf.interceptors().on_new.is_empty();

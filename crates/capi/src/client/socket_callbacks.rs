@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ottla_client::{AddressFamily, Config, Connecting, Connector, HostLookupFailure, Io, NetSettings};
+use ottla_client::{AddressFamily, Config, Connecting, Connector, Io, NamedAttempt, NetSettings};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -61,13 +61,14 @@ impl ApplicationSockets {
     }
 
     async fn stream(&self, host: &str, port: u16) -> io::Result<Stream> {
-        let (way, name) = (self.way.clone(), host.to_owned());
+        let (way, name, attempt) = (self.way.clone(), host.to_owned(), NamedAttempt::begin());
         // A lookup by the system is left alone at the end of the client.
         let call = way.callbacks.resolve.is_some().then(|| RunningCall::new(&self.running));
-        let mut addresses = waiting(call, move || way.addresses(&name, port)).await?;
+        let mut addresses = waiting(call, move || way.addresses(&name, port, attempt)).await?;
         if addresses.is_empty() {
             let family = self.way.net.address_family;
-            return Err(unknown(format!("`{host}` has no address of broker.address.family {family:?}")));
+            let text = format!("`{host}` has no address of broker.address.family {family:?}");
+            return Err(attempt.unresolved(&text));
         }
         let first = self.attempts.fetch_add(1, Ordering::Relaxed) % addresses.len();
         addresses.rotate_left(first);
@@ -75,7 +76,7 @@ impl ApplicationSockets {
         for address in addresses {
             match self.connected(host, address).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => failure = Some(error),
+                Err(error) => failure = Some(attempt.refused_at(address, &error)),
             }
         }
         Err(failure.expect("there was an address, and each that did not connect has failed"))
@@ -93,11 +94,6 @@ impl ApplicationSockets {
         stream.shown = if self.way.shows_sockets { ShownSocket::of(stream.inner()) } else { None };
         Ok(stream)
     }
-}
-
-/// The failure of a lookup of addresses.
-fn unknown(text: String) -> io::Error {
-    io::Error::other(HostLookupFailure(text))
 }
 
 /// The application's functions may block, for example on a proxy. They must not run in the thread for all brokers.
@@ -159,12 +155,14 @@ impl Connector for ApplicationSockets {
 }
 
 impl Way {
-    fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    fn addresses(&self, host: &str, port: u16, attempt: NamedAttempt) -> io::Result<Vec<SocketAddr>> {
         let mut addresses = if self.callbacks.resolve.is_some() {
-            self.resolved(host, port)?
+            self.resolved(host, port, attempt)?
         } else {
             let found = (host, port).to_socket_addrs();
-            found.map_err(|error| unknown(format!("Failed to resolve '{host}:{port}': {error}")))?.collect()
+            let unknown =
+                |error: io::Error| attempt.unresolved(&format!("Failed to resolve '{host}:{port}': {error}"));
+            found.map_err(unknown)?.collect()
         };
         addresses.retain(|address| match self.net.address_family {
             AddressFamily::Any => true,
@@ -175,7 +173,7 @@ impl Way {
     }
 
     /// Returns the addresses from `resolve_cb`. It has the contract of `getaddrinfo`; a second call frees the result.
-    fn resolved(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    fn resolved(&self, host: &str, port: u16, attempt: NamedAttempt) -> io::Result<Vec<SocketAddr>> {
         let Some(resolve) = self.callbacks.resolve else { return Ok(Vec::new()) };
         let opaque = self.callbacks.opaque;
         let (node, service) = (c_string(host), c_string(&port.to_string()));
@@ -200,7 +198,7 @@ impl Way {
         if code != 0 {
             // SAFETY: texts of the C library's own.
             let why = unsafe { CStr::from_ptr(libc::gai_strerror(code)) }.to_string_lossy();
-            return Err(unknown(format!("resolve_cb: Failed to resolve '{host}:{port}': {why}")));
+            return Err(attempt.unresolved(&format!("Failed to resolve '{host}:{port}': {why}")));
         }
         let mut addresses = Vec::new();
         let mut next: *const libc::addrinfo = found;

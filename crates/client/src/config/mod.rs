@@ -60,6 +60,9 @@ pub struct Config {
     /// `true` to connect to a broker of the cluster as soon as metadata names them, as librdkafka does, and not when a
     /// request needs it: a program learns early that the advertised addresses cannot be reached.
     pub connect_to_learned_broker: bool,
+    /// `true` to describe failed connections as librdkafka does: with the broker's id, the address and the time of the attempt.
+    /// Programs search for these texts.
+    pub name_failures: bool,
     /// `client.id`, sent with each request.
     pub client_id: String,
     /// The client's name in its log lines and statistics; by default its `client.id` and a number.
@@ -412,6 +415,7 @@ impl Default for Config {
             bootstrap_servers: String::new(),
             bootstrap_later: false,
             connect_to_learned_broker: false,
+            name_failures: false,
             name: None,
             init_line: None,
             client_id: "ottla".into(),

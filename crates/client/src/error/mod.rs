@@ -1,6 +1,7 @@
 //! Errors, by the party at fault and by the remedy that the caller has.
 
 mod invalid_records;
+pub(crate) mod named_attempt;
 pub(crate) mod transaction;
 
 use std::io;

@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use crate::config::Config;
 use crate::config::net_settings::{AddressFamily, NetSettings};
 use crate::error::HostLookupFailure;
+use crate::error::named_attempt::NamedAttempt;
 
 /// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -41,6 +42,8 @@ pub struct TcpConnector {
     send_buffer_bytes: usize,
     receive_buffer_bytes: usize,
     net: NetSettings,
+    /// `Config::name_failures`.
+    names_failures: bool,
     /// Attempts so far, by host.
     attempts: Mutex<FxHashMap<String, usize>>,
 }
@@ -52,13 +55,19 @@ impl TcpConnector {
             send_buffer_bytes: config.socket_send_buffer_bytes,
             receive_buffer_bytes: config.socket_receive_buffer_bytes,
             net: config.net.clone(),
+            names_failures: config.name_failures,
             attempts: Mutex::default(),
         }
     }
 
     async fn stream(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let named = self.names_failures.then(NamedAttempt::begin);
         let unknown = |error: io::Error| {
-            io::Error::other(HostLookupFailure(format!("Failed to resolve '{host}:{port}': {error}")))
+            let text = format!("Failed to resolve '{host}:{port}': {error}");
+            match named {
+                Some(attempt) => attempt.unresolved(&text),
+                None => io::Error::other(HostLookupFailure(text)),
+            }
         };
         let resolved: Vec<_> = lookup_host((host, port)).await.map_err(unknown)?.collect();
         let attempt = {
@@ -68,7 +77,7 @@ impl TcpConnector {
             *attempts - 1
         };
         let addresses = in_turn(&resolved, self.net.address_family, attempt);
-        let connected = connect_to_any(&addresses, |address| self.socket_to(address)).await;
+        let connected = connect_to_any(&addresses, named, |address| self.socket_to(address)).await;
         connected.unwrap_or_else(|| {
             let family = self.net.address_family;
             let text = format!("`{host}` has no address of broker.address.family {family:?}");
@@ -104,6 +113,7 @@ impl Connector for TcpConnector {
 /// an address.
 async fn connect_to_any(
     addresses: &[SocketAddr],
+    named: Option<NamedAttempt>,
     socket_to: impl Fn(SocketAddr) -> io::Result<TcpSocket>,
 ) -> Option<io::Result<TcpStream>> {
     let mut failure = None;
@@ -115,7 +125,12 @@ async fn connect_to_any(
         };
         match connected {
             Ok(stream) => return Some(Ok(stream)),
-            Err(error) => failure = Some(Err(error)),
+            Err(error) => {
+                failure = Some(Err(match named {
+                    Some(attempt) => attempt.refused_at(*address, &error),
+                    None => error,
+                }));
+            }
         }
     }
     failure
@@ -178,11 +193,12 @@ mod tests {
         let no_v6 = |address: SocketAddr| {
             if address.is_ipv4() { TcpSocket::new_v4() } else { Err(io::ErrorKind::Unsupported.into()) }
         };
-        let stream = connect_to_any(&all, no_v6).await.expect("addresses").expect("connected");
+        let stream = connect_to_any(&all, None, no_v6).await.expect("addresses").expect("connected");
         assert_eq!(stream.peer_addr().expect("connected"), v4);
-        let refused = connect_to_any(&all[..1], no_v6).await.expect("an address").expect_err("no sockets");
+        let refused =
+            connect_to_any(&all[..1], None, no_v6).await.expect("an address").expect_err("no sockets");
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
-        assert!(connect_to_any(&[], no_v6).await.is_none());
+        assert!(connect_to_any(&[], None, no_v6).await.is_none());
     }
 
     #[tokio::test]

@@ -230,6 +230,34 @@ impl Broker {
     }
 }
 
+impl Observer {
+    /// The broker in log lines, with librdkafka's form: `ssl://host:port/id`. Plaintext has no scheme, and a broker whose id is not
+    /// known is `bootstrap`.
+    fn broker_name(&self, address: &str) -> String {
+        let node = match self.node_at(address) {
+            -1 => "bootstrap".to_owned(),
+            node => node.to_string(),
+        };
+        format!("{}{address}/{node}", self.scheme)
+    }
+
+    /// A failed attempt to connect, as the application gets it, and its line in the log.
+    pub(super) fn named_failure(&self, address: &str, error: &Error) -> (Error, String) {
+        let (name, reason) = match error {
+            Error::Transport { reason, .. } | Error::UnknownHost { reason, .. } if self.names_failures => {
+                (self.broker_name(address), reason.clone())
+            }
+            error => return (error.clone(), format!("{address}: {error}")),
+        };
+        let line = format!("{name}: {reason}");
+        let error = match error {
+            Error::UnknownHost { .. } => Error::UnknownHost { address: name, reason },
+            _ => Error::Transport { address: name, reason },
+        };
+        (error, line)
+    }
+}
+
 /// The failures of connections that are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ConnectionFailure {
@@ -270,14 +298,8 @@ impl ConnectionObserver {
         Self { observer, address, id, is_open: Cell::new(true), has_given_up: Cell::new(false) }
     }
 
-    /// The connection in log lines, with librdkafka's form: `ssl://host:port/id`. Plaintext has no scheme, and a broker whose
-    /// id is not known is `bootstrap`.
     fn log_name(&self) -> String {
-        let node = match self.observer.node_at(&self.address) {
-            -1 => "bootstrap".to_owned(),
-            node => node.to_string(),
-        };
-        format!("{}{}/{node}", self.observer.scheme, self.address)
+        self.observer.broker_name(&self.address)
     }
 
     /// Counts a request that entered the outbox.

@@ -43,6 +43,7 @@ use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
 use self::topics::{OffsetSource, TopicCounts};
 use crate::config::Config;
+use crate::error::named_attempt::without_time;
 use crate::log::{Context, ERROR, INFO, Log};
 use crate::notification_queue::NotificationQueue;
 use crate::panics::{self, EngineFailure};
@@ -76,6 +77,8 @@ pub(crate) struct Observer {
     name: Arc<str>,
     /// The security protocol in the names of connections; empty for plaintext.
     scheme: &'static str,
+    /// `Config::name_failures`.
+    names_failures: bool,
     /// `true` if values are counted: for statistics, or for a broker that subscribes to metrics (KIP-714).
     counting: AtomicBool,
     /// `true` if metrics may be pushed later: partitions that are assigned before are then known.
@@ -189,6 +192,7 @@ impl Observer {
                 SecurityProtocol::SaslPlaintext => "sasl_plaintext://",
                 SecurityProtocol::SaslSsl => "sasl_ssl://",
             },
+            names_failures: config.name_failures,
             counting: AtomicBool::new(!config.statistics_interval.is_zero()),
             may_push: config.enable_metrics_push,
             roles: AtomicU8::new(0),
@@ -554,16 +558,17 @@ impl Observer {
     /// The connection attempt failed.
     pub(crate) fn not_connected(&self, host: &str, port: u16, opened_before: u64, error: &crate::Error) {
         let address = address_of(host, port);
-        let failure = error.to_string();
+        let failure = without_time(&error.to_string()).to_owned();
+        let (error, line) = self.named_failure(&address, error);
         // Each reason is logged once until a connection succeeds, because attempts repeat every
         // `reconnect.backoff.ms`.
         if self.broker(&address, |broker, now| broker.not_connected(opened_before, failure, now)) {
-            self.log.say(ERROR, "FAIL", format!("{address}: {error}"));
+            self.log.say(ERROR, "FAIL", line);
         } else {
-            self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
+            self.log.debug(Context::Broker, "FAIL", || line);
         }
         self.errors.push(error.clone());
-        self.look_whether_all_are_down(error);
+        self.look_whether_all_are_down(&error);
     }
 
     /// The cluster gives the idempotent producer no id.
