@@ -275,6 +275,17 @@ fn a_cluster_that_is_not_there_is_an_error_of_the_client() {
     }
 }
 
+#[test]
+fn a_list_of_servers_without_a_server_is_an_error_of_the_client() {
+    let seen = Seen::default();
+    let conf = conf(&seen, &[("bootstrap.servers", " ,")]);
+    unsafe { rd_kafka_conf_set_error_cb(conf, Some(on_error)) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    let none = format!("error {RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN} No brokers configured");
+    seen.wait(&none, || unsafe { rd_kafka_poll(rk, 100) });
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn on_log(_: *const rd_kafka_t, level: c_int, fac: *const c_char, buf: *const c_char) {

@@ -266,6 +266,79 @@ fn any_context_of_debug_enables_the_line_with_the_features_of_the_library() {
     }
 }
 
+/// There were none. The names are librdkafka's own, also of properties that have several.
+#[test]
+fn warnings_about_the_configuration_have_the_texts_of_librdkafka() {
+    let servers = ("bootstrap.servers", "127.0.0.1:1");
+    let ignored = |name, other, own| {
+        format!(
+            "Configuration property {name} is a {other} property and will be ignored by this {own} instance"
+        )
+    };
+    let (producer, consumer) = (RD_KAFKA_PRODUCER, RD_KAFKA_CONSUMER);
+    let cases = [
+        (
+            producer,
+            vec![],
+            "No `bootstrap.servers` configured: client will not be able to connect to Kafka cluster".to_owned(),
+        ),
+        (producer, vec![servers, ("group.id", "g")], ignored("group.id", "consumer", "producer")),
+        (
+            producer,
+            vec![servers, ("topic.auto.offset.reset", "earliest")],
+            ignored("auto.offset.reset", "consumer", "producer"),
+        ),
+        (
+            consumer,
+            vec![servers, ("linger.ms", "5")],
+            ignored("queue.buffering.max.ms", "producer", "consumer"),
+        ),
+        (
+            producer,
+            vec![servers, ("retry.backoff.ms", "20000")],
+            "Configuration `retry.backoff.ms` with value 20000 is greater than configuration `retry.backoff.max.ms` with \
+             value 1000. A static backoff with value `retry.backoff.max.ms` will be applied."
+                .to_owned(),
+        ),
+        (
+            consumer,
+            vec![servers, ("fetch.wait.max.ms", "59500")],
+            "Configuration property `fetch.wait.max.ms` (59500) should be set lower than `socket.timeout.ms` (60000) by \
+             at least 1000ms to avoid blocking and timing out sub-sequent requests"
+                .to_owned(),
+        ),
+        (
+            producer,
+            vec![servers, ("sasl.mechanism", "PLAIN")],
+            "Configuration property `sasl.mechanism` set to `PLAIN` but `security.protocol` is not configured for SASL: \
+             recommend setting `security.protocol` to SASL_SSL or SASL_PLAINTEXT"
+                .to_owned(),
+        ),
+        (
+            producer,
+            vec![servers, ("sasl.username", "ann")],
+            "Configuration property `sasl.username` only applies when `sasl.mechanism` is set to PLAIN or SCRAM-SHA-.."
+                .to_owned(),
+        ),
+    ];
+    for (index, (kind, mut properties, expected)) in cases.into_iter().enumerate() {
+        let name = format!("warned-{index}");
+        properties.push(("client.id", name.as_str()));
+        unsafe {
+            let conf = conf(&properties);
+            rd_kafka_conf_set_log_cb(conf, Some(on_line));
+            let rk = new(kind, conf);
+            let lines = LINES.lock().unwrap();
+            let warnings = lines.iter().filter(|line| line.client.starts_with(&name));
+            let warnings = warnings.filter(|line| line.facility == "CONFWARN");
+            let texts: Vec<&str> = warnings.map(|line| line.text.as_str()).collect();
+            assert_eq!(texts, [format!("[thrd:app]: {expected}")]);
+            drop(lines);
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
 #[test]
 fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
     let broker = broker(1);

@@ -21,8 +21,7 @@ impl Handle {
             self.set_fatal(code, &text);
             return;
         }
-        let wanted = self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0;
-        if !wanted || self.ending.load(Ordering::Relaxed) {
+        if !self.wants_errors() || self.ending.load(Ordering::Relaxed) {
             return;
         }
         let (code, text) = match error {
@@ -36,6 +35,11 @@ impl Handle {
             error => (code_of(error), error.to_string()),
         };
         self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+    }
+
+    /// Returns `true` if the application has a function or an event for errors.
+    pub(super) fn wants_errors(&self) -> bool {
+        self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0
     }
 
     /// Records a fatal error that its caller reports.

@@ -214,6 +214,7 @@ impl Handle {
             mock.set_client(handle.raw());
         }
         later.set(&handle);
+        handle.warn_of_conf(role);
         let _ = judging.set(Arc::downgrade(&handle));
         handle.begin(client, role);
         Ok(handle)

@@ -19,8 +19,9 @@ use crate::queue::op_queue::OpQueue;
 
 /// Lines that are kept until there is a queue for them; older ones are lost.
 const KEPT_MAX: usize = 1000;
-/// The prefix that names a line's thread.
-const THREAD: &str = "[thrd:main]: ";
+/// The prefixes that name a line's thread: the engine's, or one of the application.
+const ENGINE_THREAD: &str = "[thrd:main]: ";
+const APPLICATION_THREAD: &str = "[thrd:app]: ";
 /// `rd_kafka_set_log_level` was not called.
 const UNSET: c_int = -1;
 
@@ -32,7 +33,7 @@ pub(crate) struct LogRouter {
     function: Mutex<rd_kafka_log_cb_t>,
     /// `log.queue`.
     queued: bool,
-    /// `log.thread.name`: lines begin with the name of a thread; it is always the engine's.
+    /// `log.thread.name`: lines begin with the name of a thread.
     names_thread: bool,
     /// `log_level`, which lines of debug contexts pass.
     level: u8,
@@ -84,8 +85,13 @@ impl LogRouter {
         }
     }
 
+    /// Takes a line that a thread of the application adds.
+    pub(crate) fn take_from_application(&self, handle: &Arc<Handle>, line: LogLine) {
+        self.take(handle, &line, APPLICATION_THREAD, Runs::Here);
+    }
+
     /// Takes a line of the client's.
-    fn take(&self, handle: &Arc<Handle>, line: &LogLine, runs: Runs) {
+    fn take(&self, handle: &Arc<Handle>, line: &LogLine, thread: &str, runs: Runs) {
         let most = self.level_set.load(Ordering::Relaxed);
         let passes = if most == UNSET {
             line.level <= self.level || line.context.is_some()
@@ -97,7 +103,7 @@ impl LogRouter {
         }
         let mut line = line.clone();
         if self.names_thread {
-            line.text.insert_str(0, THREAD);
+            line.text.insert_str(0, thread);
         }
         if !self.queued {
             let unsent = match runs {
@@ -195,7 +201,7 @@ impl EarlyLogLines {
                     let handle = handle.upgrade();
                     drop(known);
                     if let Some(handle) = handle {
-                        handle.logs.take(&handle, line, Runs::Apart);
+                        handle.logs.take(&handle, line, ENGINE_THREAD, Runs::Apart);
                     }
                 }
                 LogTarget::Lines(lines) => lines.push(line.clone()),
@@ -209,7 +215,7 @@ impl EarlyLogLines {
         let known = std::mem::replace(&mut *lock(&self.0), LogTarget::Handle(Arc::downgrade(handle)));
         if let LogTarget::Lines(lines) = known {
             for line in &lines {
-                handle.logs.take(handle, line, Runs::Here);
+                handle.logs.take(handle, line, ENGINE_THREAD, Runs::Here);
             }
         }
     }

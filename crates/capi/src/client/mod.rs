@@ -3,6 +3,7 @@
 pub(crate) mod cert_verify;
 pub mod client_errors;
 pub mod client_interceptors;
+pub(crate) mod conf_warnings;
 pub mod control;
 pub(crate) mod creation_checks;
 pub mod destroy;

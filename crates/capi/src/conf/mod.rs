@@ -26,7 +26,7 @@ pub use callbacks::*;
 pub use certificates::rd_kafka_conf_set_ssl_cert;
 pub(crate) use conf_handles::{ClientConf, TakenConf};
 pub use functions::*;
-pub(crate) use property_names::TOPIC as TOPIC_NAMES;
+pub(crate) use property_names::{GLOBAL as GLOBAL_NAMES, TOPIC as TOPIC_NAMES};
 
 /// A configuration; `rd_kafka_new` takes it over.
 #[derive(Default)]
@@ -179,6 +179,12 @@ impl rd_kafka_conf_t {
             });
         }
         shown(property, &self.given, || self.config().get(property.name))
+    }
+
+    /// Returns `true` if the application has set the property of clients.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        properties::find_in(Scope::Global, name)
+            .is_some_and(|property| self.given.contains_key(property.name))
     }
 
     /// Returns every property with a value, by librdkafka's names and in its order.

@@ -74,6 +74,13 @@ pub struct LogLine {
     pub text: String,
 }
 
+impl LogLine {
+    /// Creates a line that is always on, for a program that adds its own to those of a client.
+    pub fn new(level: u8, facility: &'static str, client: &str, text: String) -> Self {
+        Self { level, facility, context: None, client: client.into(), text }
+    }
+}
+
 impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}|{}|{}| {}", self.level, self.facility, self.client, self.text)
