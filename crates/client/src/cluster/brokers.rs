@@ -586,10 +586,19 @@ pub(crate) fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error
     servers.split(',').map(str::trim).filter(|server| !server.is_empty()).map(parse_address).collect()
 }
 
-/// Splits `host[:port]`; an IPv6 address with a port is in brackets.
+/// The names of `security.protocol`, which listeners of brokers have as well.
+const PROTOCOLS: [&str; 4] = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
+
+/// Splits `host[:port]`; an IPv6 address with a port is in brackets. As in Java's client and in librdkafka, a protocol may come first:
+/// `PLAINTEXT://host:port` is how brokers write their listeners.
 fn parse_address(text: &str) -> Result<(String, u16), Error> {
     let bad =
         |reason: &str| Error::Config(format!("bootstrap.servers: `{text}`: {reason}; expected host[:port]"));
+    let text = match text.split_once("://") {
+        Some((protocol, rest)) if PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(protocol)) => rest,
+        Some((protocol, _)) => return Err(bad(&format!("unsupported protocol `{protocol}`"))),
+        None => text,
+    };
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or_else(|| bad("`[` without `]`"))?;
         match after.strip_prefix(':') {

@@ -200,10 +200,12 @@ fn addresses_with_and_without_ports_of_both_families_are_understood() {
         ("[::1]:9093", "::1", 9093),
         ("[::1]", "::1", 9092),
         ("fe80::1", "fe80::1", 9092),
+        ("PLAINTEXT://localhost:1", "localhost", 1),
+        ("sasl_ssl://[::1]", "::1", 9092),
     ] {
         assert_eq!(parse_address(text).expect("valid"), (host.to_owned(), port));
     }
-    for text in ["", ":9092", "host:", "host:0", "host:70000", "[::1", "[::1]x"] {
+    for text in ["", ":9092", "host:", "host:0", "host:70000", "[::1", "[::1]x", "http://a:1"] {
         assert!(parse_address(text).is_err(), "{text}");
     }
 }
