@@ -330,7 +330,6 @@ fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
     }
 }
 
-/// librdkafka's test 0105: a commit without a timeout ended after the transaction timeout.
 /// librdkafka's test 0105 (`do_test_txn_resumable_init`): the second call ended with the time of the first.
 #[test]
 fn a_repeated_initialization_has_the_time_of_its_own_call() {
@@ -348,6 +347,7 @@ fn a_repeated_initialization_has_the_time_of_its_own_call() {
     unsafe { rd_kafka_destroy(rk) };
 }
 
+/// librdkafka's test 0105: a commit without a timeout ended after the transaction timeout.
 #[test]
 fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
@@ -370,7 +370,6 @@ fn a_commit_without_a_timeout_waits_longer_than_the_transaction_timeout() {
     }
 }
 
-/// librdkafka's test 0105: records of a topic with a configuration of its own held up the commit for five minutes.
 /// librdkafka's test 0105 (`do_test_out_of_order_seq`): the code was that of the record that failed.
 #[test]
 fn outside_a_sound_transaction_a_record_is_refused_because_of_the_state() {
@@ -408,6 +407,7 @@ fn outside_a_sound_transaction_a_record_is_refused_because_of_the_state() {
     }
 }
 
+/// librdkafka's test 0105: records of a topic with a configuration of its own held up the commit for five minutes.
 #[test]
 fn a_topic_configuration_does_not_outlast_the_transaction() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
