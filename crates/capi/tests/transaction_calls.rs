@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ottla_broker::Broker;
+use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
@@ -76,7 +76,8 @@ fn a_transactional_call_in_a_wrong_state_has_the_text_of_the_original() {
         let refused = (RD_KAFKA_RESP_ERR__STATE, "Operation not valid in state Init".to_owned());
         assert_eq!(told(rd_kafka_begin_transaction(rk)), refused);
         assert_eq!(told(rd_kafka_abort_transaction(rk, 1_000)), refused);
-        assert_eq!(told(rd_kafka_init_transactions(rk, 1)).0, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        let text = "Timed out waiting for operation to finish, retry call to resume".to_owned();
+        assert_eq!(told(rd_kafka_init_transactions(rk, 1)), (RD_KAFKA_RESP_ERR__TIMED_OUT, text));
         let text = "Conflicting init_transactions API call is already in progress".to_owned();
         let refused = (RD_KAFKA_RESP_ERR__CONFLICT, text);
         assert_eq!(told(rd_kafka_begin_transaction(rk)), refused);
@@ -101,6 +102,41 @@ fn a_commit_in_a_wrong_state_does_not_wait_for_records() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         rd_kafka_destroy(rk);
     }
+}
+
+/// The first had the text of any timeout, and the second the code of the record.
+#[test]
+fn a_commit_of_records_that_are_not_delivered_has_the_errors_of_the_original() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let commit = |id: &str, message_timeout_ms: &str, timeout_ms| unsafe {
+        let properties = [
+            ("bootstrap.servers", servers.as_str()),
+            ("transactional.id", id),
+            ("message.timeout.ms", message_timeout_ms),
+        ];
+        let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        produce(rk, c"orders", 0, "undelivered", null_mut());
+        let error = rd_kafka_commit_transaction(rk, timeout_ms);
+        let remedies = (rd_kafka_error_is_retriable(error), rd_kafka_error_txn_requires_abort(error));
+        let (code, text) = told(error);
+        rd_kafka_destroy(rk);
+        (code, text, remedies)
+    };
+    assert!(broker.cluster().set_leader("orders", 0, -1), "its records are not sent");
+    let text = "Failed to flush all outstanding messages within the API timeout: 1 message(s) remaining";
+    assert_eq!(commit("waiting", "60000", 200), (RD_KAFKA_RESP_ERR__TIMED_OUT, text.to_owned(), (1, 0)));
+    let (code, text, remedies) = commit("expired", "500", 60_000);
+    assert_eq!((code, remedies), (RD_KAFKA_RESP_ERR__INCONSISTENT, (0, 1)), "{text}");
+    assert!(text.contains("message(s) failed delivery (see individual delivery reports)"), "{text}");
+
+    assert!(broker.cluster().set_leader("orders", 0, 1));
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+    let (code, text, remedies) = commit("refused", "60000", 60_000);
+    assert_eq!((code, remedies), (RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, (0, 1)), "{text}");
+    assert!(text.ends_with("current transaction must be aborted"), "{text}");
 }
 
 /// The transaction took records until all reports were served: a function that answers each report by a record kept it open.

@@ -387,6 +387,11 @@ impl Handle {
         &self.conf
     }
 
+    /// The number of records without a report, and of operations that the application has not served.
+    pub(crate) fn unreported(&self) -> usize {
+        self.producer().map_or(0, Producer::unsettled_records) + self.main.ops()
+    }
+
     /// C's pointer to the client's configuration.
     pub(crate) fn conf_raw(&self) -> *const rd_kafka_conf_t {
         self.conf.raw()
@@ -599,8 +604,7 @@ impl Handle {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
     let Some(handle) = Handle::of(rk, FUNCTION) else { return 0 };
-    let queued = handle.producer().map_or(0, Producer::unsettled_records);
-    c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
+    c_int::try_from(handle.unreported()).unwrap_or(c_int::MAX)
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -191,9 +191,22 @@ fn object_text(error: &Error) -> String {
         Error::Transaction(TransactionError { kind: TransactionErrorKind::State { name, .. }, .. }) => {
             format!("Operation not valid in state {name}")
         }
+        Error::Transaction(error) => match (&error.kind, of_transaction(error)) {
+            (TransactionErrorKind::TimedOut { .. }, RD_KAFKA_RESP_ERR__TIMED_OUT) => {
+                CALL_TIMED_OUT.to_owned()
+            }
+            (TransactionErrorKind::Record(_), RD_KAFKA_RESP_ERR__INCONSISTENT) => {
+                format!("message(s) failed delivery (see individual delivery reports): {error}")
+            }
+            (TransactionErrorKind::Record(_), _) => format!("{error}: current transaction must be aborted"),
+            _ => error.to_string(),
+        },
         error => error.to_string(),
     }
 }
+
+/// The text of a transactional call that has not ended within its timeout, and continues.
+pub const CALL_TIMED_OUT: &str = "Timed out waiting for operation to finish, retry call to resume";
 
 /// The text for a transactional call of a producer without `transactional.id`.
 const NOT_TRANSACTIONAL: &str = "The Transactional API requires transactional.id to be configured";

@@ -30,6 +30,11 @@ fn producing(rk: *mut rd_kafka_t, function: &str) -> Result<Arc<Handle>, *mut rd
     })
 }
 
+/// Returns the error of a call that has to be repeated: its time was over.
+fn timed_out(text: &str) -> *mut rd_kafka_error_t {
+    rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__TIMED_OUT, text).retriable(true).into_raw()
+}
+
 /// Returns the error of a transactional call. A fatal error becomes the client's fatal error.
 fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
     if error_mapping::ends_transactions(&error) {
@@ -86,9 +91,7 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
         }
         None => {
             running.resumes();
-            let waited_ms = timeout.as_millis();
-            let text = format!("{FUNCTION}: not done within {waited_ms} ms; it continues: call it again");
-            rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__TIMED_OUT, &text).retriable(true).into_raw()
+            timed_out(error_mapping::CALL_TIMED_OUT)
         }
     }
 }
@@ -192,8 +195,13 @@ impl Task for EndTransaction {
                 self.flush.insert(Flush::new(handle, Some(self.timeout)))
             }
         };
-        if let FlushStep::Op(op) = flush.next(handle) {
-            return Step::Op(op);
+        let is_flushed = match flush.next(handle) {
+            FlushStep::Op(op) => return Step::Op(op),
+            FlushStep::Done(is_flushed) => is_flushed,
+        };
+        if !is_flushed && matches!(self.ending, Ending::Commit) {
+            self.running.resumes();
+            return Step::Return(Returns::Pointer(timed_out(&unflushed(handle)).cast()));
         }
         let ended = match self.ending {
             Ending::Commit => {
@@ -217,6 +225,17 @@ impl EndTransaction {
             }
         }))
     }
+}
+
+/// The text for a commit whose records were not reported in time.
+fn unflushed(handle: &Handle) -> String {
+    let left = handle.unreported();
+    let reads_events = handle.callbacks.events & RD_KAFKA_EVENT_DR != 0;
+    let advice = ": the event queue must be polled for delivery report events in a separate thread or prior to calling commit";
+    let advice = if reads_events { advice } else { "" };
+    format!(
+        "Failed to flush all outstanding messages within the API timeout: {left} message(s) remaining{advice}"
+    )
 }
 
 /// # Safety
