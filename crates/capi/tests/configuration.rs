@@ -408,7 +408,7 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
     type Properties<'a> = &'a [(&'a CStr, &'a CStr)];
     let (tls, sasl) = ((c"security.protocol", c"ssl"), (c"security.protocol", c"sasl_plaintext"));
     let (consumer, producer) = (RD_KAFKA_CONSUMER, RD_KAFKA_PRODUCER);
-    let cases: [(_, Properties<'_>, _); 12] = [
+    let cases: [(_, Properties<'_>, _); 16] = [
         (consumer, &[tls, (c"ssl.ca.location", c"/nonsense")], "ssl.ca.location failed: "),
         (producer, &[sasl, (c"sasl.mechanism", c"PLAIN")], "sasl.username and sasl.password must be set"),
         (
@@ -421,7 +421,27 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
             &[(c"group.protocol", c"consumer"), (c"session.timeout.ms", c"10000")],
             "`session.timeout.ms` is not supported for `group.protocol=consumer`",
         ),
-        // The next five were accepted, or had texts of our own.
+        // The next nine were accepted, or had texts of our own.
+        (
+            consumer,
+            &[tls, (c"ssl.ca.pem", c"garbage")],
+            "failed to read certificate #0 from ssl.ca.pem: not in PEM format?: ",
+        ),
+        (
+            producer,
+            &[(c"ssl.keystore.location", c"/nonsense")],
+            "`ssl.keystore.password` is mandatory when `ssl.keystore.location` is set",
+        ),
+        (
+            producer,
+            &[tls, (c"ssl.keystore.location", c"/nonsense"), (c"ssl.keystore.password", c"secret")],
+            "Failed to open ssl.keystore.location: /nonsense: ",
+        ),
+        (
+            producer,
+            &[sasl, (c"sasl.mechanism", c"OAUTHBEARER"), (c"sasl.oauthbearer.method", c"oidc")],
+            "`sasl.oauthbearer.token.endpoint.url` is mandatory when `sasl.oauthbearer.method=oidc` is set",
+        ),
         (consumer, &[(c"fetch.max.bytes", c"1000")], "`fetch.max.bytes` must be >= `message.max.bytes`"),
         (
             consumer,

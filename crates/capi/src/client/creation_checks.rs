@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use ottla_client::{Acks, Config, GroupProtocol};
+use ottla_client::{
+    Acks, Config, GroupProtocol, Mechanism, OauthBearer, OauthCloud, OauthGrant, OauthMethod,
+};
 
 use crate::client::role::Role;
 
@@ -13,10 +15,35 @@ type Check = (fn(&Config) -> bool, &'static str);
 /// Bytes of a fetch response in addition to its records.
 const RESPONSE_OVERHEAD_BYTES: usize = 512;
 
-const OF_ALL: &[Check] = &[(
-    |config| config.reconnect_backoff_max < config.reconnect_backoff,
-    "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
-)];
+const OF_ALL: &[Check] = &[
+    (
+        |config| config.reconnect_backoff_max < config.reconnect_backoff,
+        "`reconnect.backoff.max.ms` must be >= `reconnect.backoff.ms`",
+    ),
+    (
+        |config| {
+            let tls = &config.security.tls;
+            tls.keystore_location.is_some() && tls.keystore_password.is_none()
+        },
+        "`ssl.keystore.password` is mandatory when `ssl.keystore.location` is set",
+    ),
+    (
+        |config| with_oidc(config, |oauth| oauth.unsecured_jwt),
+        "`enable.sasl.oauthbearer.unsecure.jwt` and `sasl.oauthbearer.method=oidc` are mutually exclusive",
+    ),
+    (
+        |config| with_oidc(config, |oauth| oauth.token_endpoint_url.is_none()),
+        "`sasl.oauthbearer.token.endpoint.url` is mandatory when `sasl.oauthbearer.method=oidc` is set",
+    ),
+    (
+        |config| with_oidc(config, |oauth| has_secret(oauth) && oauth.client_id.is_none()),
+        "`sasl.oauthbearer.client.id` is mandatory when `sasl.oauthbearer.method=oidc` is set",
+    ),
+    (
+        |config| with_oidc(config, |oauth| has_secret(oauth) && oauth.client_secret.is_none()),
+        "`sasl.oauthbearer.client.secret` is mandatory when `sasl.oauthbearer.method=oidc` is set",
+    ),
+];
 
 const OF_PRODUCERS: &[Check] = &[
     (
@@ -128,6 +155,16 @@ fn mixed_assignors(config: &Config) -> Option<String> {
     })
 }
 
+/// The beginnings of texts of the client, and the original's.
+const BEGINNINGS: &[(&str, &str)] = &[
+    ("ssl.ca.pem: ", "failed to read certificate #0 from ssl.ca.pem: not in PEM format?: "),
+    ("the client's certificate and private key cannot be used: ", "ssl.key.location failed: "),
+    ("an SSL key is set without its certificate: ", "Private key check failed: "),
+];
+
+/// The beginning of the client's texts about a keystore.
+const KEYSTORE: &str = "ssl.keystore.location: ";
+
 /// Returns the text of a refusal by the client. The original's names an unknown assignor, and a property of TLS that cannot be used as
 /// failed.
 pub(super) fn refusal(text: &str) -> Cow<'_, str> {
@@ -136,6 +173,16 @@ pub(super) fn refusal(text: &str) -> Cow<'_, str> {
     if let Some((name, _)) = assignor {
         return format!("Unsupported partition.assignment.strategy: {name}").into();
     }
+    let replaced = |(own, original): &(&str, &str)| Some(format!("{original}{}", text.strip_prefix(own)?));
+    if let Some(text) = BEGINNINGS.iter().find_map(replaced) {
+        return text.into();
+    }
+    if let Some(reason) = text.strip_prefix(KEYSTORE) {
+        let is_there = !reason.contains("(os error ");
+        let failed =
+            if is_there { "parse ssl.keystore.location PKCS#12 file" } else { "open ssl.keystore.location" };
+        return format!("Failed to {failed}: {reason}").into();
+    }
     let is_property = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.');
     match text.split_once(": ") {
         Some((name, reason)) if name.starts_with("ssl.") && is_property(name) => {
@@ -143,6 +190,23 @@ pub(super) fn refusal(text: &str) -> Cow<'_, str> {
         }
         _ => text.into(),
     }
+}
+
+/// Applies a check to a client that gets its tokens from an identity provider.
+fn with_oidc(config: &Config, contradicts: impl FnOnce(&OauthBearer) -> bool) -> bool {
+    let sasl = &config.security.sasl;
+    let oauth = &sasl.oauthbearer;
+    config.security.protocol.is_sasl()
+        && sasl.mechanism == Some(Mechanism::OauthBearer)
+        && oauth.method == OauthMethod::Oidc
+        // The tokens of a cloud come from its own service.
+        && oauth.cloud == OauthCloud::None
+        && contradicts(oauth)
+}
+
+/// Returns `true` if the client proves its identity by a secret.
+fn has_secret(oauth: &OauthBearer) -> bool {
+    oauth.grant != OauthGrant::JwtBearer
 }
 
 fn lacks_credentials(config: &Config) -> bool {
