@@ -111,10 +111,9 @@ impl Server {
                 while connections.join_next().await.is_some() {}
                 return;
             }
-            let state = cluster.node_or_removed(node);
-            let (flips, is_open) = state.map_or((0, true), |node| (node.flips(), node.is_open()));
+            let (flips, is_open) = openness(&cluster, node);
             if !is_open {
-                let Some(opened) = closed_until(listener, &port, &following, flips, serving).await else {
+                let Some(opened) = closed_until(listener, &port, &following, serving).await else {
                     while connections.join_next().await.is_some() {}
                     return;
                 };
@@ -235,8 +234,8 @@ impl Following {
     /// A listener that is open.
     fn begin(cluster: Arc<Cluster>, node: i32, listener: usize) -> Self {
         let following = Self { cluster, node, listener };
-        let state = following.cluster.node_or_removed(node).map(|node| (node.flips(), node.is_open()));
-        following.set(state.map_or(0, |(flips, is_open)| if is_open { flips } else { 0 }));
+        let (flips, is_open) = openness(&following.cluster, node);
+        following.set(if is_open { flips } else { 0 });
         following
     }
 
@@ -262,30 +261,43 @@ async fn closed_until(
     listener: TcpListener,
     port: &Port,
     following: &Following,
-    flips: u64,
     serving: u64,
 ) -> Option<TcpListener> {
     let Following { cluster, node, .. } = following;
     drop(listener);
-    following.set(flips);
-    tokio::select! {
-        biased;
-        () = cluster.serving.turned_since(serving) => return None,
-        () = turned(cluster, *node, flips) => {}
-    }
     loop {
-        match port.listen() {
-            Ok(listener) => return Some(listener),
-            Err(error) => {
-                tracing::error!(%error, node, address = %port.address(), "the node cannot listen on its address again");
-                tokio::select! {
-                    biased;
-                    () = cluster.serving.turned_since(serving) => return None,
-                    () = tokio::time::sleep(LISTEN_PAUSE) => {}
-                }
+        // One that is down and becomes unreachable stays closed: clients could connect while it is open for a moment.
+        let (flips, is_open) = openness(cluster, *node);
+        if !is_open {
+            following.set(flips);
+            tokio::select! {
+                biased;
+                () = cluster.serving.turned_since(serving) => return None,
+                () = turned(cluster, *node, flips) => {}
+            }
+        } else if let Some(listener) = listen_again(port, *node) {
+            return Some(listener);
+        } else {
+            tokio::select! {
+                biased;
+                () = cluster.serving.turned_since(serving) => return None,
+                () = tokio::time::sleep(LISTEN_PAUSE) => {}
             }
         }
     }
+}
+
+fn listen_again(port: &Port, node: i32) -> Option<TcpListener> {
+    let listening = port.listen();
+    let failed = |error: &io::Error| {
+        tracing::error!(%error, node, address = %port.address(), "the node cannot listen on its address again");
+    };
+    listening.inspect_err(failed).ok()
+}
+
+/// The number of changes of a node that its listeners follow, and `true` if it is open after them.
+fn openness(cluster: &Cluster, node: i32) -> (u64, bool) {
+    cluster.node_or_removed(node).map_or((0, true), |node| (node.flips(), node.is_open()))
 }
 
 /// Waits until the node is not as open as it was at `flips`.

@@ -407,6 +407,30 @@ fn a_node_that_is_cut_off_or_stopped_refuses_clients_at_once_and_keeps_its_port(
     write(&producer(&broker), &["a"]);
 }
 
+/// Its listener was opened with each change and closed at once. A client that connected meanwhile saw a broker that breaks connections.
+#[test]
+fn a_node_that_is_down_takes_no_client_while_it_is_cut_off_too() {
+    let broker = broker();
+    let (address, is_done) = (broker.addresses()[0], AtomicBool::new(false));
+    assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "up": false })), (200, json!({})));
+    std::thread::scope(|scope| {
+        let connect = || {
+            let mut connected = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                connected += usize::from(TcpStream::connect(address).is_ok());
+            }
+            connected
+        };
+        let connecting = scope.spawn(connect);
+        for round in 0..500 {
+            assert!(broker.cluster().set_reachable(1, round % 2 == 1));
+            broker.block_on(|cluster| async move { cluster.listeners_followed(1).await });
+        }
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(connecting.join().expect("no panic"), 0);
+    });
+}
+
 #[test]
 fn a_node_of_an_earlier_snapshot_finds_its_port_again() {
     let broker = broker();
