@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -429,6 +429,19 @@ fn a_node_that_is_down_takes_no_client_while_it_is_cut_off_too() {
         is_done.store(true, Ordering::Relaxed);
         assert_eq!(connecting.join().expect("no panic"), 0);
     });
+}
+
+/// The lag was refused after five seconds, as the node could not listen.
+#[test]
+fn a_node_whose_address_is_taken_gets_a_lag() {
+    let broker = broker();
+    let address = broker.addresses()[0];
+    assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "reachable": false })), (200, json!({})));
+    let taken = TcpListener::bind(address).expect("nothing listens there");
+    assert!(broker.cluster().set_reachable(1, true));
+    assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "lag_ms": 1 })), (200, json!({})));
+    assert_eq!(ask(&broker, "POST", "/nodes/1", &json!({ "reachable": true })).0, 409);
+    drop(taken);
 }
 
 #[test]

@@ -142,11 +142,13 @@ impl Control {
         if let Some(reachable) = body.reachable {
             cluster.set_reachable(id, reachable);
         }
-        if tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await.is_err() {
-            return Err(Refusal::Conflict(format!("node {id} cannot listen: its address is taken")));
-        }
         if let Some(lag_ms) = body.lag_ms {
             cluster.set_lag(id, Duration::from_millis(lag_ms));
+        }
+        let moves_listeners = body.up.is_some() || body.reachable.is_some();
+        let followed = tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id));
+        if moves_listeners && followed.await.is_err() {
+            return Err(Refusal::Conflict(format!("node {id} cannot listen: its address is taken")));
         }
         Ok(json!({}))
     }
