@@ -367,13 +367,57 @@ fn the_session_timeout_of_a_group_exceeds_its_heartbeat_interval() {
 /// Such a broker started, and all of its groups removed their members between two heartbeats.
 #[test]
 fn a_broker_whose_session_timeout_does_not_exceed_its_heartbeat_interval_does_not_start() {
-    for kind in ["consumer", "share"] {
-        let builder = Broker::builder().memory().configure(|config| {
-            config.set(&format!("group.{kind}.session.timeout.ms"), "5000").expect("a property");
-        });
-        let Err(error) = builder.spawn() else { panic!("it has started") };
-        let text = error.to_string();
+    for kind in ["consumer", "share", "streams"] {
+        let text = refusal(&[
+            (&format!("group.{kind}.min.session.timeout.ms"), "5000"),
+            (&format!("group.{kind}.session.timeout.ms"), "5000"),
+        ]);
         assert!(text.contains(&format!("group.{kind}.heartbeat.interval.ms")), "{text}");
+    }
+}
+
+/// Starts a broker with properties that contradict each other. Returns the reason of its refusal.
+fn refusal(properties: &[(&str, &str)]) -> String {
+    let builder = Broker::builder().memory().configure(|config| {
+        for (name, value) in properties {
+            config.set(name, value).expect("a property");
+        }
+    });
+    let Err(error) = builder.spawn() else { panic!("it has started with {properties:?}") };
+    error.to_string()
+}
+
+/// Such a broker started, and the limit applied instead of its value.
+#[test]
+fn a_broker_whose_settings_of_groups_are_outside_their_limits_does_not_start() {
+    for kind in ["consumer", "share", "streams"] {
+        for (rest, value) in [
+            ("session.timeout.ms", "44999"),
+            ("session.timeout.ms", "60001"),
+            ("max.session.timeout.ms", "44999"),
+            ("heartbeat.interval.ms", "4999"),
+            ("heartbeat.interval.ms", "15001"),
+            ("min.heartbeat.interval.ms", "5001"),
+            ("assignment.interval.ms", "15001"),
+            ("min.assignment.interval.ms", "1001"),
+        ] {
+            let name = format!("group.{kind}.{rest}");
+            let setting = rest.trim_start_matches("min.").trim_start_matches("max.");
+            let text = refusal(&[(&name, value)]);
+            assert!(text.contains(&format!("group.{kind}.max.{setting}")), "{name}={value}: {text}");
+        }
+    }
+    let deliveries = ("group.share.delivery.count.limit", "6");
+    let locks = ("group.share.partition.max.record.locks", "1999");
+    for properties in [
+        &[("group.share.record.lock.duration.ms", "14999")][..],
+        &[("group.share.max.delivery.count.limit", "5"), deliveries],
+        &[("group.share.min.partition.max.record.locks", "2000"), locks],
+        &[("group.streams.num.standby.replicas", "3")],
+        &[("group.share.max.share.sessions", "199")],
+    ] {
+        let text = refusal(properties);
+        assert!(text.contains(properties[0].0), "{properties:?}: {text}");
     }
 }
 

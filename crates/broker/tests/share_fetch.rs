@@ -413,7 +413,8 @@ fn a_session_has_its_epochs_and_ends_with_its_connection() {
 
 #[test]
 fn a_broker_has_a_limited_number_of_sessions() {
-    let broker = start_with(&MemStorage::new(), &[("group.share.max.share.sessions", "1")]);
+    let one = [("group.share.max.share.sessions", "1"), ("group.share.max.size", "1")];
+    let broker = start_with(&MemStorage::new(), &one);
     initialize(&broker, 0);
     let (mut a, mut b) = (Member::join(&broker, "a"), Member::join(&broker, "b"));
     assert_eq!(a.fetch(), []);

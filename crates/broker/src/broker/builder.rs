@@ -269,7 +269,7 @@ impl BrokerBuilder {
     fn check_config(&self) -> Result<(), StartError> {
         self.check_log_dirs()?;
         let (config, nodes) = (&self.config, self.nodes);
-        let checked = config.check_group_sessions().and_then(|()| config.check_node_ids(nodes));
+        let checked = config.check_groups().and_then(|()| config.check_node_ids(nodes));
         checked.and_then(|()| config.check_racks(nodes)).map_err(StartError::Property)
     }
 

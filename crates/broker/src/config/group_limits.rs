@@ -9,6 +9,23 @@ use super::settings::{Scope, find};
 /// The setting of streams groups that has an upper limit only.
 const STANDBY_REPLICAS: &str = "streams.num.standby.replicas";
 
+/// The settings of groups that the broker limits.
+const LIMITED: [&str; 13] = [
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.assignment.interval.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    STANDBY_REPLICAS,
+];
+
 /// Checks the settings of a group against the broker's `group.*.min.*` and `group.*.max.*`, and its session timeouts against its heartbeat
 /// intervals. Values that were stored before the limits changed count as the limit.
 pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(), String> {
@@ -17,22 +34,14 @@ pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(),
             continue;
         };
         if !(min..=max).contains(&number) {
-            let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-            let properties = if name == STANDBY_REPLICAS {
-                "group.streams.max.standby.replicas".to_owned()
-            } else {
-                format!("group.{kind}.min.{rest}, group.{kind}.max.{rest}")
-            };
+            let properties = properties_of_limits(name);
             return Err(format!("{name}=`{value}`: this broker allows {min} to {max} ({properties})"));
         }
     }
     let BrokerConfig { consumer_groups: consumers, share_groups: shares, .. } = broker;
     check_session(values, "consumer", consumers.session_timeout, consumers.heartbeat_interval)?;
     check_session(values, "share", shares.session_timeout, shares.heartbeat_interval)?;
-    let of_streams = |rest: &str| {
-        let ms = streams_property(broker, rest).and_then(|ms| u64::try_from(ms).ok());
-        Duration::from_millis(ms.unwrap_or_default())
-    };
+    let of_streams = |rest: &str| streams_time(broker, rest);
     check_session(values, "streams", of_streams("session.timeout.ms"), of_streams("heartbeat.interval.ms"))
 }
 
@@ -67,18 +76,44 @@ fn check_exceeds(session: (&str, Duration), heartbeat: (&str, Duration)) -> Resu
 }
 
 impl BrokerConfig {
-    /// Checks that the session timeouts of groups exceed their heartbeat intervals, as Kafka does at the start.
-    pub(crate) fn check_group_sessions(&self) -> Result<(), String> {
-        let Self { consumer_groups: consumers, share_groups: shares, .. } = self;
-        check_exceeds(
-            ("group.consumer.session.timeout.ms", consumers.session_timeout),
-            ("group.consumer.heartbeat.interval.ms", consumers.heartbeat_interval),
-        )?;
-        check_exceeds(
-            ("group.share.session.timeout.ms", shares.session_timeout),
-            ("group.share.heartbeat.interval.ms", shares.heartbeat_interval),
-        )
+    /// Checks the settings of groups against their limits and against each other, as Kafka does at the start.
+    pub(crate) fn check_groups(&self) -> Result<(), String> {
+        for name in LIMITED {
+            let Some((value, (min, max))) = value_and_limits(name, self) else { continue };
+            if !(min..=max).contains(&value) {
+                let properties = properties_of_limits(name);
+                return Err(format!("group.{name}=`{value}`: it must be from {min} to {max} ({properties})"));
+            }
+        }
+        let Self { consumer_groups: consumers, share_groups: shares, share_partitions: leaders, .. } = self;
+        let of_streams = |rest: &str| streams_time(self, rest);
+        for (kind, session_timeout, heartbeat_interval) in [
+            ("consumer", consumers.session_timeout, consumers.heartbeat_interval),
+            ("share", shares.session_timeout, shares.heartbeat_interval),
+            ("streams", of_streams("session.timeout.ms"), of_streams("heartbeat.interval.ms")),
+        ] {
+            check_exceeds(
+                (&format!("group.{kind}.session.timeout.ms"), session_timeout),
+                (&format!("group.{kind}.heartbeat.interval.ms"), heartbeat_interval),
+            )?;
+        }
+        let (sessions, members) = (leaders.sessions_max, shares.members_max);
+        if sessions < members {
+            return Err(format!(
+                "group.share.max.share.sessions=`{sessions}`: it must not be less than group.share.max.size=`{members}`"
+            ));
+        }
+        Ok(())
     }
+}
+
+/// The properties that limit a setting of a group.
+fn properties_of_limits(name: &str) -> String {
+    if name == STANDBY_REPLICAS {
+        return "group.streams.max.standby.replicas".to_owned();
+    }
+    let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
+    format!("group.{kind}.min.{rest}, group.{kind}.max.{rest}")
 }
 
 /// A number that the broker's property `group.streams.*` has. The broker stores settings of streams groups, which have no other effect.
@@ -88,33 +123,53 @@ fn streams_property(broker: &BrokerConfig, rest: &str) -> Option<i64> {
     given.or_else(|| find(Scope::Broker, &name)?.default)?.trim().parse().ok()
 }
 
+/// The same of a time.
+fn streams_time(broker: &BrokerConfig, rest: &str) -> Duration {
+    let ms = streams_property(broker, rest).and_then(|ms| u64::try_from(ms).ok());
+    Duration::from_millis(ms.unwrap_or_default())
+}
+
 /// The least and the largest value of a setting.
 fn limits(name: &str, broker: &BrokerConfig) -> Option<(i64, i64)> {
+    value_and_limits(name, broker).map(|(_, limits)| limits)
+}
+
+/// The broker's own value of a setting, and the least and the largest value.
+fn value_and_limits(name: &str, broker: &BrokerConfig) -> Option<(i64, (i64, i64))> {
     let BrokerConfig { consumer_groups: consumers, share_groups: shares, share_partitions: leaders, .. } =
         broker;
-    let ms = |(min, max): (Duration, Duration)| {
+    let ms = |time: Duration, (min, max): (Duration, Duration)| {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        (ms(min), ms(max))
+        (ms(time), (ms(min), ms(max)))
     };
-    let count = |(min, max): (u32, u32)| (i64::from(min), i64::from(max));
+    let count = |value: u32, (min, max): (u32, u32)| (i64::from(value), (i64::from(min), i64::from(max)));
     let of_streams = |rest: &str| {
         let limit = |end: &str| streams_property(broker, &format!("{end}.{rest}"));
-        Some((limit("min")?, limit("max")?))
+        Some((streams_property(broker, rest)?, (limit("min")?, limit("max")?)))
     };
     Some(match name {
-        "consumer.session.timeout.ms" => ms(consumers.session_timeout_range),
-        "consumer.heartbeat.interval.ms" => ms(consumers.heartbeat_interval_range),
-        "consumer.assignment.interval.ms" => ms(consumers.assignment_interval_range),
-        "share.session.timeout.ms" => ms(shares.session_timeout_range),
-        "share.heartbeat.interval.ms" => ms(shares.heartbeat_interval_range),
-        "share.assignment.interval.ms" => ms(shares.assignment_interval_range),
-        "share.record.lock.duration.ms" => ms(leaders.lock_duration_range),
-        "share.delivery.count.limit" => count(leaders.delivery_count_limit_range),
-        "share.partition.max.record.locks" => count(leaders.locks_max_range),
+        "consumer.session.timeout.ms" => ms(consumers.session_timeout, consumers.session_timeout_range),
+        "consumer.heartbeat.interval.ms" => {
+            ms(consumers.heartbeat_interval, consumers.heartbeat_interval_range)
+        }
+        "consumer.assignment.interval.ms" => {
+            ms(consumers.assignment_interval, consumers.assignment_interval_range)
+        }
+        "share.session.timeout.ms" => ms(shares.session_timeout, shares.session_timeout_range),
+        "share.heartbeat.interval.ms" => ms(shares.heartbeat_interval, shares.heartbeat_interval_range),
+        "share.assignment.interval.ms" => ms(shares.assignment_interval, shares.assignment_interval_range),
+        "share.record.lock.duration.ms" => ms(leaders.lock_duration, leaders.lock_duration_range),
+        "share.delivery.count.limit" => {
+            count(leaders.delivery_count_limit, leaders.delivery_count_limit_range)
+        }
+        "share.partition.max.record.locks" => count(leaders.locks_max, leaders.locks_max_range),
         "streams.session.timeout.ms" => of_streams("session.timeout.ms")?,
         "streams.heartbeat.interval.ms" => of_streams("heartbeat.interval.ms")?,
         "streams.assignment.interval.ms" => of_streams("assignment.interval.ms")?,
-        STANDBY_REPLICAS => (0, streams_property(broker, "max.standby.replicas")?),
+        STANDBY_REPLICAS => {
+            let property = |rest: &str| streams_property(broker, rest);
+            (property("num.standby.replicas")?, (0, property("max.standby.replicas")?))
+        }
         _ => return None,
     })
 }
