@@ -196,7 +196,8 @@ impl Log {
         }
     }
 
-    /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`.
+    /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`. Records above the high watermark
+    /// stay.
     ///
     /// The active segment is deleted only if all its records are too old and all other segments go. In that case a new segment is
     /// created first; if that fails, the others still go.
@@ -209,11 +210,16 @@ impl Log {
     pub fn plan_retention_at(&mut self, now_ms: i64, age_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.expire_producers(now_ms);
+        // As in Kafka, records above it stay: the log would begin above what consumers may read.
+        let high_watermark = self.tail.visible();
         let last = self.segments.len() - 1;
         let mut left = self.size_bytes();
         let mut count = 0;
         while count < last {
             let size = self.segments[count].size;
+            if self.segments[count + 1].base_offset > high_watermark {
+                break;
+            }
             let too_much =
                 self.config.delete && self.config.retention_bytes.is_some_and(|max| left - size >= max);
             let below_start = self.segments[count + 1].base_offset <= self.start_offset;
@@ -227,7 +233,8 @@ impl Log {
             left -= size;
             count += 1;
         }
-        if count == last && self.active().size > 0 && self.config.delete {
+        let is_readable = self.end_offset() <= high_watermark;
+        if count == last && self.active().size > 0 && self.config.delete && is_readable {
             match self.age(last, age_ms)? {
                 Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
                 Age::Expired => match self.roll(now_ms) {

@@ -373,6 +373,29 @@ fn retention_lets_whole_segments_go() {
     assert_eq!(append(&mut log, b"on").expect("appended").base_offset, 100);
 }
 
+/// The log began above the high watermark, and consumers at its end were out of range.
+#[test]
+fn retention_keeps_records_above_the_high_watermark() {
+    let visible = Visible::Synced;
+    for (retention_bytes, retention_ms) in [(Some(0), None), (None, Some(1000))] {
+        let config = LogConfig { retention_bytes, retention_ms, visible, ..small() };
+        let (mut log, _) = open(&MemStorage::new(), &config);
+        for n in 0..100 {
+            append(&mut log, &numbered(n)).expect("appended");
+            if n == 49 {
+                sync(&mut log);
+            }
+        }
+        let gone = log.enforce_retention(NOW + 2000).expect("enforced");
+        assert!(gone.segments > 0 && gone.start_offset <= 50, "{gone:?}");
+        drop(gone);
+        sync(&mut log);
+        let count = log.segment_count();
+        let gone = log.enforce_retention(NOW + 2000).expect("enforced").segments;
+        assert_eq!(gone, if retention_ms.is_some() { count } else { count - 1 });
+    }
+}
+
 /// The new segment was created first: on a full disk, retention deleted nothing.
 #[test]
 fn retention_deletes_closed_segments_also_if_no_segment_can_be_created() {
