@@ -271,6 +271,21 @@ fn a_partition_that_had_an_error_is_in_the_next_answer() {
     assert!(quiet.responses.is_empty(), "nothing is new: {:?}", quiet.responses);
 }
 
+/// It got the records at its offset, which are not those that follow what it had read.
+#[test]
+fn a_fetch_behind_a_record_of_an_unknown_epoch_is_out_of_range() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.produce("orders", -1, &batch(&[b"one"], &Seal::default()));
+    let code_of = |connection: &mut Raw, last_fetched_epoch| {
+        let mut request = fetch(Duration::ZERO, 1, &[0]);
+        request.topics[0].partitions[0].last_fetched_epoch = last_fetched_epoch;
+        connection.ask(12, &request).expect("an answer").responses[0].partitions[0].error_code
+    };
+    assert_eq!(code_of(&mut connection, 0), ErrorCode::None);
+    assert_eq!(code_of(&mut connection, i32::MAX), ErrorCode::OffsetOutOfRange);
+}
+
 /// A fetch of `orders` partitions 0 and 1 by the topic's id.
 fn fetch_by_id(topic_id: Uuid, session: (i32, i32)) -> FetchRequest {
     let mut request = fetch(Duration::ZERO, 0, &[0, 0]);

@@ -515,13 +515,19 @@ fn read_one(
     if follows && !(low..=high_watermark).contains(&want.fetch_offset) {
         return failed(want.partition, ErrorCode::OffsetOutOfRange);
     }
-    // The client's last record is from an epoch that ended earlier in this log, so the client must truncate (KIP-595).
-    if want.last_fetched_epoch >= 0
-        && let Some((epoch, end_offset)) = partition.epoch_end(&log, want.last_fetched_epoch)
-        && (epoch < want.last_fetched_epoch || end_offset < want.fetch_offset)
-    {
-        data.diverging_epoch = EpochEndOffset { epoch, end_offset };
-        return data;
+    if want.last_fetched_epoch >= 0 && want.fetch_offset >= low {
+        match partition.epoch_end(&log, want.last_fetched_epoch) {
+            // The client's last record is from an epoch that ended earlier in this log, so the client must truncate (KIP-595).
+            Some((epoch, end_offset))
+                if epoch < want.last_fetched_epoch || end_offset < want.fetch_offset =>
+            {
+                data.diverging_epoch = EpochEndOffset { epoch, end_offset };
+                return data;
+            }
+            Some(_) => {}
+            // As in Kafka: the record is of a log that this one does not know.
+            None => return failed(want.partition, ErrorCode::OffsetOutOfRange),
+        }
     }
     *left_out = read_records(&mut log, want, reader.isolation, room, unchecked, &mut data);
     data
