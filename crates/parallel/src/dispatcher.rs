@@ -70,6 +70,8 @@ pub(crate) struct Dispatcher {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) consumer: Consumer,
     pub(crate) assigned: BTreeMap<TopicPartition, AssignedPartition>,
+    /// The partitions that are given up because of an [`Event::Revoked`].
+    revoking: Vec<TopicPartition>,
     pub(crate) writer: Writer,
     pub(crate) transaction: Option<Transaction>,
     committing: Option<(Offsets, PendingCommit)>,
@@ -95,6 +97,7 @@ impl Dispatcher {
             exchange,
             consumer,
             assigned,
+            revoking: Vec::new(),
             writer,
             transaction,
             committing,
@@ -209,7 +212,12 @@ impl Dispatcher {
                     self.assigned.entry(at.clone()).or_insert_with(|| AssignedPartition::new(at));
                 }
             }
-            Event::Revoked(partitions) => self.release_partitions(&partitions).await?,
+            Event::Revoked(partitions) => {
+                self.revoking.clone_from(&partitions);
+                let released = self.release_partitions(&partitions).await;
+                self.revoking.clear();
+                released?;
+            }
             Event::Lost(partitions) => {
                 // The abort must not seek in them: they may be assigned again by now.
                 self.remove_partitions(&partitions);
@@ -331,9 +339,10 @@ impl Dispatcher {
 
     /// The offsets to commit, of some partitions or of all.
     pub(crate) fn offsets(&mut self, only: Option<&[TopicPartition]>) -> Offsets {
-        // The position of a revoked partition may be one before the records that were polled last.
-        let are_kept = only.is_none() || self.exchange.lock().stop_requested_at.is_some();
-        self.pass_skipped(are_kept);
+        if self.transaction.is_none() {
+            self.restart_earlier();
+        }
+        self.pass_skipped();
         let mut inner = self.exchange.lock();
         let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
         let assigned =
@@ -348,10 +357,36 @@ impl Dispatcher {
         offsets
     }
 
+    /// Starts partitions again whose positions went back: the topic was truncated or created again, and their finished offsets belong to
+    /// other records. Returns `true` if some of these offsets are not committed.
+    pub(crate) fn restart_earlier(&mut self) -> bool {
+        let mut are_uncommitted = false;
+        let mut inner = self.exchange.lock();
+        for partition in self.assigned.values_mut() {
+            let Some(assignment) = partition.owned.as_ref().map(|(assignment, _)| *assignment) else {
+                continue;
+            };
+            let position = self.consumer.position(&partition.at);
+            let Some(position) = position.filter(|position| partition.is_ahead_of(*position)) else {
+                continue;
+            };
+            // The position of a revoked partition may be one before the records that were polled last.
+            if self.revoking.contains(&partition.at)
+                || self.consumer.control().unseen_revocations().contains(&partition.at)
+            {
+                continue;
+            }
+            warn_of_earlier_offset(&partition.at, position);
+            are_uncommitted |= uncommitted(&mut inner, partition).is_some();
+            inner.core.remove(assignment);
+            partition.start_again(position);
+        }
+        are_uncommitted
+    }
+
     /// Advances over the offsets behind the last record of each finished partition, or behind its start: no batch contains those of an
-    /// aborted transaction, nor that of its marker. With `restarts`, a partition whose position went back starts again there: its
-    /// finished offsets belong to other records.
-    fn pass_skipped(&mut self, restarts: bool) {
+    /// aborted transaction, nor that of its marker.
+    fn pass_skipped(&mut self) {
         let mut inner = self.exchange.lock();
         for partition in self.assigned.values_mut().filter(|partition| partition.has_no_unstarted()) {
             let Some(assignment) = partition.owned.as_ref().map(|(assignment, _)| *assignment) else {
@@ -367,13 +402,9 @@ impl Dispatcher {
                 }
                 continue;
             };
-            let Some(position) = self.consumer.position(&partition.at) else { continue };
-            // In a transaction, the first records decide: its outputs must not be committed without the offsets.
-            if restarts && self.transaction.is_none() && partition.is_ahead_of(position) {
-                warn_of_earlier_offset(&partition.at, position);
-                inner.core.remove(assignment);
-                partition.start_again(position);
-            } else if inner.core.is_finished(assignment) {
+            if inner.core.is_finished(assignment)
+                && let Some(position) = self.consumer.position(&partition.at)
+            {
                 inner.core.pass(assignment, position);
                 partition.note_passed(position);
             }
@@ -410,7 +441,8 @@ impl Dispatcher {
         // Not in each round: there may be thousands of quiet partitions.
         if now >= self.pass_at {
             self.pass_at = after(now, self.settings.commits_every());
-            self.pass_skipped(true);
+            self.restart_earlier();
+            self.pass_skipped();
         }
         let finished = self.finished_uncommitted(&mut self.exchange.lock()).unwrap_or(0);
         if now < self.commit_at && finished < COMMIT_EARLY_RECORDS {

@@ -95,3 +95,35 @@ fn the_end_of_a_record_of_the_deleted_topic_commits_nothing_in_the_new_one() {
     let committed = committed_of(member(broker.bootstrap_servers(), "workers"), "orders", 0);
     assert!(committed < 100, "{committed} of a topic without records");
 }
+
+/// An incomplete batch kept the partition from starting again: offsets of records before it were committed in the new topic.
+#[test]
+fn an_incomplete_batch_of_the_deleted_topic_keeps_no_offsets_of_it() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 1, 1);
+    let (begun, released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (begins, waits) = (begun.clone(), released.clone());
+    let builder = builder(&broker, Mode::MultiBatch, Order::Key).batch_wait(Duration::from_secs(3_600));
+    let processor = start(builder, Mode::MultiBatch, move |_| {
+        begins.store(true, Ordering::Relaxed);
+        while !waits.load(Ordering::Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    await_that("the first record is being handled", || begun.load(Ordering::Relaxed));
+    // Their batch waits for more records, as their key is being handled.
+    produce_from(broker.bootstrap_servers(), "orders", 1, 1, 4);
+    await_that("all are in flight", || {
+        processor.metrics().partitions.iter().any(|partition| partition.in_flight == 5)
+    });
+    create_again(&broker, "orders");
+    await_that("the processor has noticed it", || {
+        processor.metrics().partitions.iter().all(|partition| partition.finished.is_none())
+    });
+    released.store(true, Ordering::Relaxed);
+    await_that("the first one is handled", || processor.metrics().handled == 1);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed_of(member(broker.bootstrap_servers(), "workers"), "orders", 0), 0);
+}

@@ -139,7 +139,7 @@ impl Dispatcher {
             return false;
         }
         self.pass_at = after(now, self.settings.commits_every());
-        self.pass_skipped(false);
+        self.pass_skipped();
         self.finished_uncommitted(&mut self.exchange.lock()).is_some()
     }
 
