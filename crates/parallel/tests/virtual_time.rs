@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
-use ottla_client::{AlterOptions, Client, Config, ConfigChange, ConfigResource, OffsetReset, Record};
+use ottla_client::{
+    AlterOptions, Client, Config, ConfigChange, ConfigResource, NewTopic, OffsetReset, Record, TopicPartition,
+};
 use ottla_parallel::{Builder, Error, Failure, LocalStop, Message, Mode, Processor};
 use ottla_testkit::{VirtualBroker, VirtualClient, VirtualTime, run};
 use tokio::sync::Notify;
@@ -242,6 +244,60 @@ fn records_are_renewed_and_accepted_after_their_group_has_refused_the_member() {
         consumer.subscribe(&["orders"]).await.expect("subscribed");
         let again = consumer.poll(Duration::from_secs(300)).await.expect("no error");
         assert!(again.is_none(), "{:?}", again.map(|batch| batch.len()));
+        broker.stop().await;
+    });
+}
+
+/// The committed offset of each partition; 0 without one.
+async fn committed(time: &VirtualTime, broker: &VirtualBroker) -> [i64; 2] {
+    let client = time.client(member(broker)).expect("a valid configuration");
+    let consumer = client.consumer();
+    let partitions = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    let committed = consumer.committed(&partitions).await.expect("an answer");
+    partitions.map(|at| committed.get(&at).copied().unwrap_or_default().max(0))
+}
+
+/// The transaction contained the offset behind the old records, which belongs to the new topic by then: its first records were skipped after
+/// a restart.
+#[test]
+fn a_transaction_commits_no_offsets_of_a_topic_that_was_created_again() {
+    run(9, async |time| {
+        let broker = time.start_broker(Broker::builder().topic("orders", 2)).await.expect("a new broker");
+        let client = time.client(Config::new(broker.bootstrap_servers())).expect("a valid configuration");
+        produce(&client, 5).await;
+        let builder = Processor::builder(member(&broker), Mode::MultiAsync).topics(["orders"]).workers(2);
+        let (handled, gate) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
+        let (counted, opened) = (handled.clone(), gate.clone());
+        let processor = start(&time, builder.exactly_once("shop"), async move |message: &Message<'_>| {
+            counted.set(counted.get() + 1);
+            if (message.partition(), message.offset()) == (0, 4) {
+                opened.notified().await;
+            }
+            Ok(())
+        });
+        let handle = async |records: i32| {
+            while handled.get() < records {
+                assert!(time.elapsed() < HOUR, "{} records are handled", handled.get());
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        handle(10).await;
+        client.admin().delete_topics(&["orders"]).await.expect("deleted");
+        client.admin().create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+        // The client notices it, and the transaction does not reach its maximum age.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        gate.notify_waiters();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let [first, _] = committed(&time, &broker).await;
+        assert!(first < 5, "{first} of a topic without records");
+
+        produce(&client, 3).await;
+        handle(16).await;
+        while committed(&time, &broker).await != [3, 3] {
+            assert!(time.elapsed() < HOUR, "the new records are committed");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        processor.stop().await;
         broker.stop().await;
     });
 }

@@ -210,6 +210,10 @@ impl Dispatcher {
     }
 
     async fn commit_transaction(&mut self, released: &[TopicPartition]) -> Result<(), Error> {
+        // Outputs are not committed without the offsets of their records, and these belong to other records by now.
+        if self.restart_earlier() {
+            return self.abort_transaction(released).await;
+        }
         let offsets: BTreeMap<_, _> = self.offsets(None).into_iter().collect();
         let committed = self.try_commit(&offsets).await;
         match committed {
