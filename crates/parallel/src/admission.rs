@@ -114,6 +114,14 @@ struct LaneRecords {
     most: usize,
 }
 
+/// Sorts the records of a fetched batch by lane. The dispatcher has one for all cuts: they may be of few records, and the lanes thousands.
+#[derive(Debug, Default)]
+pub(crate) struct LaneSorter {
+    lanes: Vec<LaneRecords>,
+    /// The lanes that got records in this cut, in the order of their first ones.
+    used: Vec<usize>,
+}
+
 /// Records taken together, before they are assigned to lanes.
 #[derive(Debug, Default)]
 struct TakenRecords {
@@ -231,6 +239,7 @@ impl AssignedPartition {
         &mut self,
         exchange: &Exchange,
         sizing: &WorkSizing,
+        sorter: &mut LaneSorter,
         limits: InFlightLimits,
         now: Instant,
     ) -> bool {
@@ -280,7 +289,7 @@ impl AssignedPartition {
             }
             if fits {
                 if sizing.order == Order::Key {
-                    self.cut_by_key(sizing, &mut taken, room, (piece, pieces), now);
+                    self.cut_by_key(sizing, sorter, &mut taken, room, (piece, pieces), now);
                 } else {
                     self.cut(sizing, &mut taken, &mut room, (piece, pieces), now);
                 }
@@ -418,6 +427,7 @@ impl AssignedPartition {
     fn cut_by_key(
         &mut self,
         sizing: &WorkSizing,
+        LaneSorter { lanes, used }: &mut LaneSorter,
         taken: &mut TakenRecords,
         room: Size,
         (piece, pieces): (usize, usize),
@@ -427,7 +437,6 @@ impl AssignedPartition {
         let most = pieces.saturating_mul(sizing.batch.unwrap_or(piece));
         let Some(cut) = self.split(room.records.min(most), taken) else { return };
         let batch = Arc::new(cut.batch);
-        let mut lanes: Vec<LaneRecords> = Vec::new();
         lanes.resize_with(sizing.lanes + 1, Default::default);
         let mut offsets = Vec::with_capacity(cut.records);
         let mut all = Size::default();
@@ -445,8 +454,10 @@ impl AssignedPartition {
                 }
             };
             let lane = lane_of(sizing, assignment, record.key());
-            let sorted = &mut lanes[lane.map_or(sizing.lanes, |lane| lane as usize)];
+            let index = lane.map_or(sizing.lanes, |lane| lane as usize);
+            let sorted = &mut lanes[index];
             if sorted.selection.is_empty() {
+                used.push(index);
                 sorted.most = sizing.batch.map_or(piece, |batch| batch - self.built(lane));
             }
             sorted.selection.push(RecordPosition { position: before, offset: record.offset() });
@@ -462,9 +473,10 @@ impl AssignedPartition {
             }
         }
         taken.offsets.push((Offsets::Each(offsets), all));
-        for (lane, LaneRecords { selection, size, .. }) in lanes.into_iter().enumerate() {
+        for index in used.drain(..) {
+            let LaneRecords { selection, size, .. } = std::mem::take(&mut lanes[index]);
             if !selection.is_empty() {
-                let lane = (lane < sizing.lanes).then_some(lane as u32);
+                let lane = (index < sizing.lanes).then_some(index as u32);
                 self.place_records(sizing, taken, lane, &batch, selection, size, now);
             }
         }

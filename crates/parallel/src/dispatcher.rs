@@ -11,7 +11,7 @@ use std::time::Duration;
 use ottla_client::{Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, TopicPartition};
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
+use crate::admission::{AssignedPartition, Fetched, InFlightLimits, LaneSorter, WorkSizing};
 use crate::core::tracker::Committable;
 use crate::deadline::after;
 use crate::error::Error;
@@ -67,6 +67,7 @@ impl GroupDispatcher {
 pub(crate) struct Dispatcher {
     pub(crate) settings: Builder,
     pub(crate) sizing: WorkSizing,
+    sorter: LaneSorter,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) consumer: Consumer,
     pub(crate) assigned: BTreeMap<TopicPartition, AssignedPartition>,
@@ -94,6 +95,7 @@ impl Dispatcher {
         Self {
             settings,
             sizing,
+            sorter: LaneSorter::default(),
             exchange,
             consumer,
             assigned,
@@ -254,7 +256,7 @@ impl Dispatcher {
                 partition.flush(&self.exchange, since);
             }
             let admitted = if takes {
-                partition.admit(&self.exchange, &self.sizing, limits, now)
+                partition.admit(&self.exchange, &self.sizing, &mut self.sorter, limits, now)
             } else {
                 partition.waiting.is_empty()
             };

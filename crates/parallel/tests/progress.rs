@@ -55,6 +55,29 @@ fn the_queue_keeps_to_its_limit_in_the_order_of_keys() {
     processor.join().expect("stopped");
 }
 
+/// They were handled in the order of the numbers of their lanes, so that a commit waited for records that came first.
+#[test]
+fn incomplete_batches_of_keys_are_handled_in_the_order_of_their_first_records() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 100);
+    let first_offsets = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = first_offsets.clone();
+    let processor = builder(&broker, Mode::MultiBatch, Order::Key)
+        .workers(1)
+        .batch_wait(Duration::from_secs(3_600))
+        .start_batches(move |messages| {
+            let first = messages.iter().next().map(|record| record.offset());
+            noted.lock().expect("no panic").extend(first);
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all are handled", || processor.metrics().handled == 100);
+    processor.stop();
+    processor.join().expect("stopped");
+    let first_offsets = first_offsets.lock().expect("no panic");
+    assert!(first_offsets.len() > 1 && first_offsets.is_sorted(), "{first_offsets:?}");
+}
+
 /// With [`Order::Key`], only key and value counted against the limit of the memory in flight.
 #[test]
 fn headers_count_as_memory_in_flight_in_any_order() {

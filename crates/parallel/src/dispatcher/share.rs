@@ -11,7 +11,7 @@ use ottla_client::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
+use crate::admission::{AssignedPartition, Fetched, InFlightLimits, LaneSorter, WorkSizing};
 use crate::core::work::{AssignmentId, PendingRecords};
 use crate::deadline::after;
 use crate::error::Error;
@@ -339,12 +339,13 @@ impl ShareDispatcher {
             self.release_unstarted(now);
         }
         let limits = self.limits();
-        let mut full = false;
+        // Records of a share group have no order.
+        let (mut full, mut no_lanes) = (false, LaneSorter::default());
         for partition in self.partitions.values_mut().map(|partition| &mut partition.work) {
             if partition.flush_at(self.settings.batch_wait).is_some_and(|at| at <= now) {
                 partition.flush(&self.exchange, now - self.settings.batch_wait);
             }
-            full |= !partition.admit(&self.exchange, &self.sizing, limits, now);
+            full |= !partition.admit(&self.exchange, &self.sizing, &mut no_lanes, limits, now);
             partition.flush_to_idle(&self.exchange);
             next = partition.flush_at(self.settings.batch_wait).map_or(next, |at| next.min(at));
         }
