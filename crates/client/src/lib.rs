@@ -120,6 +120,7 @@ pub use security::{
     SecurityProtocol, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider, check_certificate_chain,
     open_keystore,
 };
+pub use types::pattern_matches;
 pub use types::topic_name::check_topic_name;
 pub use types::{AcknowledgeType, AcknowledgementResult, GroupMetadata};
 

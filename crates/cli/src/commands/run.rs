@@ -6,7 +6,7 @@ mod program;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use ottla_client::{Client, Error, ErrorCode};
+use ottla_client::{Client, Config, Error, ErrorCode, pattern_matches};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
 use self::child::{Child, ChildSettings, LineResult};
@@ -113,6 +113,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
+    if let Some(dead_letters) = &args.dead_letters {
+        refuse_endless_loop(args.topics(), dead_letters, &config)?;
+    }
     // Shows problems with dead letters.
     warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
@@ -171,6 +174,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
+/// Refuses a topic for dead letters that the command reads itself: it would process, and write, the same records for ever.
+fn refuse_endless_loop<'a>(
+    topics: impl Iterator<Item = &'a str>,
+    dead_letters: &str,
+    config: &Config,
+) -> Result<(), Failure> {
+    let mut is_hidden = false;
+    for pattern in &config.topic_blacklist {
+        is_hidden |= pattern_matches(pattern, dead_letters)?;
+    }
+    for topic in topics {
+        let is_read = if topic.starts_with('^') {
+            !is_hidden && pattern_matches(topic, dead_letters)?
+        } else {
+            topic == dead_letters
+        };
+        if is_read {
+            return Err(Failure::usage(format!(
+                "--dead-letters {dead_letters}: --topic {topic} reads this topic, and would process its own dead letters for ever: \
+                 use another topic"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Warns of topics that do not exist: a misspelled name would look like a topic without records.
 async fn warn_of_missing_topics<'a>(client: &Client, topics: impl Iterator<Item = &'a str>) {
     for topic in topics.filter(|topic| !topic.starts_with('^')) {
@@ -192,7 +221,7 @@ fn summary(metrics: &Metrics, dead_letters: Option<&str>) -> String {
     )
 }
 
-fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure> {
+fn start(args: &Args, config: Config) -> Result<Processor, Failure> {
     let mut retry = Retry::times(args.retries).delay(Duration::from_millis(args.retry_delay_ms));
     if args.hold {
         retry = retry.holding();

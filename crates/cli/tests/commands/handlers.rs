@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use ottla_broker::BrokerThread;
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Running, at, broker, command, fill};
+use crate::support::{PATIENCE, Running, at, broker, command, fill, ottla};
 
 const SEVEN: &str = "1\n2\n3\n4\n5\n6\n7\n";
 
@@ -38,6 +38,22 @@ fn a_command_that_does_not_exist_costs_no_record() {
     let groups = at(&broker, &["groups", "list"], "").succeeded();
     assert!(!groups.stdout.contains("workers"), "the group was not even joined: {}", groups.stdout);
     assert_eq!(broker.cluster().offsets_of("dead", 0), None);
+}
+
+/// Each dead letter was read, failed, and became a dead letter again.
+#[test]
+fn a_topic_for_dead_letters_that_is_read_is_refused() {
+    let run = |topics: &str, more: &[&str]| {
+        let args =
+            ["run", "-t", topics, "-G", "workers", "-b", "127.0.0.1:1", "--dead-letters", "orders.dead"];
+        ottla(&[&args[..], more, &["--", "cat"]].concat(), "")
+    };
+    for topics in ["orders.dead", "orders,orders.dead", "^orders", "bills,^.*dead$"] {
+        run(topics, &[]).failed(2, &["--dead-letters orders.dead", "use another topic"]);
+    }
+    // These do not read it, and fail because there is no broker.
+    run("orders,^orders$", &[]).failed(1, &["no broker could be reached"]);
+    run("^orders", &["-X", "topic.blacklist=dead$"]).failed(1, &["no broker could be reached"]);
 }
 
 /// It starts as it should, and is gone when the next process is needed.

@@ -21,6 +21,7 @@ pub use self::event::Event;
 pub use self::group_metadata::GroupMetadata;
 pub use self::offsets::{OffsetAndMetadata, StartAt, Watermarks};
 pub(crate) use self::pattern::pattern;
+pub use self::pattern::pattern_matches;
 pub use self::settings::{
     Acks, GroupHabits, GroupProtocol, Isolation, OffsetReset, Rebalance, ShareAcknowledgementMode,
     ShareAcquireMode,
