@@ -114,6 +114,16 @@ impl Partition {
         self.unavailable.as_deref()
     }
 
+    /// Returns whether its log cannot be used: it was not opened at the start, or an error of the disk took it offline.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.unavailable.is_some() || self.tail.has_failed()
+    }
+
+    /// The leader for clients: none of an offline log, as in Kafka after the failure of a log directory.
+    pub(crate) fn described_leader(&self) -> i32 {
+        if self.is_offline() { NO_LEADER } else { self.leader() }
+    }
+
     /// The replicas that cannot be used.
     pub(crate) fn offline_replicas(&self) -> Vec<i32> {
         self.unavailable.as_ref().map(|_| self.home).into_iter().collect()

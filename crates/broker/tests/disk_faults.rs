@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use ottla_wire::{Batches, Records, Seal};
 
 use crate::common::world::fetch;
-use crate::common::{Raw, batch};
+use crate::common::{Raw, batch, metadata_of};
 
 fn broker(dir: &Path) -> (BrokerThread, Raw) {
     let builder = Broker::builder()
@@ -70,6 +71,32 @@ fn a_failed_write_that_cannot_be_taken_back_takes_its_partition_offline() {
     assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
     assert_eq!(broker.cluster().disk_faults(), [], "the write and its truncation");
     assert_eq!(produce(&mut connection, "orders", "b"), ErrorCode::KafkaStorageError, "it is offline");
+}
+
+/// Clients were sent to a leader that refused everything, and waited for ever.
+#[test]
+fn a_partition_that_a_failed_disk_took_offline_has_no_leader_in_metadata() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    let mut described = |topic: &str| {
+        let metadata = connection.ask(8, &metadata_of(topic)).expect("an answer");
+        let found = &metadata.topics[0].partitions[0];
+        let of_metadata = (found.error_code, found.leader_id, found.offline_replicas.clone());
+        let topics = vec![TopicRequest { name: topic.into() }];
+        let request =
+            DescribeTopicPartitionsRequest { topics, response_partition_limit: 10, ..Default::default() };
+        let described = connection.ask(0, &request).expect("an answer");
+        let found = &described.topics[0].partitions[0];
+        assert_eq!(of_metadata, (found.error_code, found.leader_id, found.offline_replicas.clone()));
+        of_metadata
+    };
+    assert_eq!(described("orders"), (ErrorCode::None, 1, vec![]));
+    let rule = DiskRule { count: 1, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
+    broker.cluster().add_disk_fault(of_orders(rule));
+    let mut producer = Raw::connect(broker.addresses()[0]);
+    assert_eq!(produce(&mut producer, "orders", "a"), ErrorCode::KafkaStorageError);
+    assert_eq!(described("orders"), (ErrorCode::LeaderNotAvailable, -1, vec![1]));
+    assert_eq!(described("bills"), (ErrorCode::None, 1, vec![]));
 }
 
 #[test]

@@ -324,6 +324,7 @@ impl Log {
         self.clear_ring();
         self.note_sync_failed();
         self.offline = Some(reason.clone());
+        self.tail.note_failed();
         LogError::Offline { dir: self.dir.to_string(), reason }
     }
 

@@ -20,6 +20,8 @@ struct Shared {
     end: AtomicI64,
     visible: AtomicI64,
     closed: AtomicBool,
+    /// True after the log went offline because of an error.
+    failed: AtomicBool,
     /// True if there are waiters. Written under the lock, read without it by writers.
     awaited: AtomicBool,
     waiters: Mutex<Waiters>,
@@ -40,6 +42,7 @@ impl Tail {
                 end: AtomicI64::new(end),
                 visible: AtomicI64::new(visible),
                 closed: AtomicBool::new(false),
+                failed: AtomicBool::new(false),
                 awaited: AtomicBool::new(false),
                 waiters: Mutex::default(),
                 grown: Condvar::new(),
@@ -62,6 +65,15 @@ impl Tail {
     /// Returns whether the log was closed or deleted: nothing will grow any more.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the log went offline because of an error. It takes no lock, unlike `Log::offline_reason`.
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_failed(&self) {
+        self.shared.failed.store(true, Ordering::Release);
     }
 
     /// Raises the visible offset and wakes its waiters; a lower offset changes nothing.

@@ -109,8 +109,8 @@ fn described(
     topic: &Topic,
     partition: &Partition,
 ) -> DescribeTopicPartitionsResponsePartition {
-    let leader = partition.leader();
-    let replicas = cluster.replicas(topic, partition);
+    let leader = partition.described_leader();
+    let replicas = cluster.described_replicas(topic, partition);
     DescribeTopicPartitionsResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,

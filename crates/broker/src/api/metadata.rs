@@ -212,8 +212,8 @@ fn described_partition(
     version: i16,
 ) -> MetadataResponsePartition {
     let told = cluster.overrides.leader_told(&partition.topic, partition.index);
-    let (leader, epoch) = told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
-    let mut replicas = cluster.replicas(topic, partition);
+    let (leader, epoch) = told.unwrap_or_else(|| (partition.described_leader(), partition.leader_epoch()));
+    let mut replicas = cluster.described_replicas(topic, partition);
     if let Some(shown) = cluster.replicas_shown(partition) {
         replicas.in_sync.clone_from(&shown);
         replicas.all = shown;

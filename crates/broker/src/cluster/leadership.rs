@@ -98,6 +98,15 @@ impl Cluster {
         Replicas { all, in_sync, offline }
     }
 
+    /// The replicas for clients: those of an offline log are offline. The nodes share the log, so all of them are.
+    pub(crate) fn described_replicas(&self, topic: &Topic, partition: &Partition) -> Replicas {
+        let replicas = self.replicas(topic, partition);
+        if !partition.is_offline() {
+            return replicas;
+        }
+        Replicas { offline: replicas.all.clone(), in_sync: Vec::new(), all: replicas.all }
+    }
+
     /// The replicas of a partition whose topic stores none, if there is more than one.
     pub(crate) fn spread(&self, index: i32, replication: i32) -> Vec<i32> {
         let nodes = self.nodes.len();
