@@ -53,8 +53,8 @@ use crate::failure::Failure;
 
 /// A Kafka broker and command-line tools for Kafka.
 ///
-/// Exit codes: 0 success, 1 failure, 2 usage error, 130 and 143 interrupted by SIGINT and SIGTERM. Commands that run until
-/// a signal (broker, consume, run, log tail --follow) return 0 after a signal, if they have ended in order.
+/// Exit codes: 0 success, 1 failure, 2 usage error, 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM. Commands that
+/// run until a signal (broker, consume, run, log tail --follow) return 0 after a signal, if they have ended in order.
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {

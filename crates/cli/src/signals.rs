@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM.
+//! SIGINT, SIGTERM and SIGHUP: as in Apache Kafka, each ends a command in an orderly way.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -9,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// Resolves with the signal's number when the command receives SIGINT or SIGTERM.
+/// Resolves with the signal's number when the command receives SIGINT, SIGTERM or SIGHUP.
 ///
 /// The handlers are installed when this function returns, in the context of a runtime. A signal before the first poll
 /// does not end the process.
@@ -18,19 +19,24 @@ pub(crate) fn interrupted() -> impl Future<Output = Result<u8, Failure>> {
     async move { Ok(signals?.next().await) }
 }
 
-/// SIGINT and SIGTERM of a command for which the second signal has another meaning than the first.
+/// SIGINT, SIGTERM and SIGHUP of a command for which the second signal has another meaning than the first.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// `None` if SIGHUP is left as it is.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     /// Installs the handlers, in the context of a runtime.
     pub(crate) fn handle() -> Result<Self, Failure> {
-        signal(SignalKind::terminate())
-            .and_then(|terminate| Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? }))
-            .map_err(|error| Failure::failed(format!("cannot handle signals: {error}")))
+        let install = || -> io::Result<Self> {
+            let hangup = if may_handle_hangup() { Some(signal(SignalKind::hangup())?) } else { None };
+            let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+            Ok(Self { terminate, interrupt, hangup })
+        };
+        install().map_err(|error| Failure::failed(format!("cannot handle signals: {error}")))
     }
 
     /// Waits for the next signal and returns its number. Cancel safe.
@@ -38,8 +44,29 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => TERM,
             _ = self.interrupt.recv() => INT,
+            () = hung_up(&mut self.hangup) => HUP,
         }
     }
+}
+
+async fn hung_up(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(hangup) => {
+            hangup.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns `true` if SIGHUP is not ignored: a command under `nohup` continues when its terminal is closed. Only Linux has the file.
+fn may_handle_hangup() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !ignores_hangup(&status))
+}
+
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_none_or(|mask| (mask >> (HUP - 1)) & 1 == 1)
 }
 
 /// Ends the process at the first signal until it is dropped, for work that blocks its thread and may be interrupted at any step.
@@ -142,5 +169,6 @@ fn signal_after(first: u8) -> u8 {
     second.unwrap_or(first)
 }
 
+const HUP: u8 = 1;
 const INT: u8 = 2;
 const TERM: u8 = 15;

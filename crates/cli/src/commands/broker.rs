@@ -30,7 +30,7 @@ use crate::topic_spec::TopicSpec;
 /// The address of the first node without flags.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9092);
 
-/// Runs a broker until SIGTERM or Ctrl-C
+/// Runs a broker until SIGTERM, SIGHUP or Ctrl-C
 ///
 /// Prints `listening on HOST:PORT` for each node once it accepts connections. Example:
 /// `ottla broker --data data --topic orders:3`

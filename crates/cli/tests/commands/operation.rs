@@ -138,6 +138,38 @@ fn a_second_signal_ends_the_broker_at_once() {
     assert_eq!(broker.wait().status.code(), Some(130));
 }
 
+/// It ended the broker as a kill does: requests got no response, and the next start recovered the logs.
+#[test]
+fn a_closed_terminal_ends_the_broker_in_an_orderly_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("UTF-8");
+    let args =
+        ["broker", "--data", data, "--durability", "os", "--listen", "127.0.0.1:0", "--topic", "orders"];
+    let mut broker = Running::start(&mut command(&args), "");
+    broker.until("ready", PATIENCE, |it| it.stdout().starts_with("listening on "));
+    broker.signal(Signal::HUP);
+    broker.wait().succeeded();
+    let (mut broker, ready) = start(&["--drain-timeout", "3600"]);
+    let _hog = hog(&ready);
+    broker.signal(Signal::TERM);
+    broker.until("draining", PATIENCE, |_| TcpStream::connect(bootstrap(&ready)).is_err());
+    broker.signal(Signal::HUP);
+    assert_eq!(broker.wait().status.code(), Some(129));
+}
+
+#[test]
+fn a_broker_under_nohup_ignores_a_closed_terminal() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(binary()).args(IN_MEMORY);
+    let mut broker = Running::start(&mut shell, "");
+    broker.until("ready", PATIENCE, |it| it.stdout().starts_with("listening on "));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.id())).expect("a file");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a line");
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).expect("a number") & 1, 1, "{ignored}");
+    broker.signal(Signal::HUP);
+    end(broker);
+}
+
 /// A broker that recovered its logs, or read a slow file, ignored all signals until that was over. Here the file is a pipe without an end.
 #[test]
 fn a_signal_during_the_start_ends_the_broker() {

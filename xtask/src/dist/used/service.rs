@@ -74,7 +74,7 @@ pub(super) fn unit(results: &Path) -> Result<(), Failure> {
     let is_unlimited = text.lines().any(|line| line == "TimeoutStartSec=infinity");
     require(is_unlimited, "the unit limits the time of a start")?;
     // A stop during the recovery left the unit failed.
-    let has_ends = text.lines().any(|line| line == "SuccessExitStatus=130 143");
+    let has_ends = text.lines().any(|line| line == "SuccessExitStatus=129 130 143");
     require(has_ends, "an end by a signal fails the unit")?;
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     analyze(&["security", "--offline=true", &threshold, &unit.to_string_lossy()]).map(|_| ())
