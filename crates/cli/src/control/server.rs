@@ -133,10 +133,11 @@ fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
     // Only the owner can enter the directory: clients cannot connect before the mode of the socket is set.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = tempfile::Builder::new().prefix(".").rand_bytes(6).tempdir_in(parent)?;
+    let entered = File::open(hidden.path())?;
     let locked = lock_starts(parent)?;
     remove_if_dead(path)?;
     let socket = hidden.path().join("s");
-    let listener = UnixListener::bind(&socket)?;
+    let listener = UnixListener::bind(bindable(&socket, &entered)?)?;
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
     let identity = identity(&std::fs::symlink_metadata(&socket)?);
     // Unlike a rename, a link replaces no file: of two brokers that start together, one fails.
@@ -148,7 +149,17 @@ fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
     Ok((Arc::new(listener), SocketFile { path: path.to_owned(), identity }))
 }
 
-/// Refuses a path that clients cannot connect to. The socket itself has another name first, which may be short enough.
+/// Returns a path at which a socket can be bound: the hidden name may be too long although the final one is not. Then the path leads
+/// over the descriptor of the directory, on Linux.
+fn bindable(socket: &Path, dir: &File) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    let fits = |path: &Path| std::os::unix::net::SocketAddr::from_pathname(path).map(drop);
+    let Err(too_long) = fits(socket) else { return Ok(socket.to_owned()) };
+    let by_descriptor = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string());
+    if by_descriptor.is_dir() { Ok(by_descriptor.join("s")) } else { Err(too_long) }
+}
+
+/// Refuses a path that clients cannot connect to. The socket itself has another name first.
 fn check_length(path: &Path) -> io::Result<()> {
     std::os::unix::net::SocketAddr::from_pathname(path).map(drop).map_err(|_| {
         let bytes = path.as_os_str().len();
@@ -297,6 +308,24 @@ mod tests {
         let refused = listen_at(&path).expect_err("too long").to_string();
         assert!(refused.contains(&format!("{} bytes", path.as_os_str().len())), "{refused}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "no file stays");
+    }
+
+    /// The hidden name of the socket was longer than the path: `shorter than SUN_LEN`.
+    #[test]
+    fn a_path_that_clients_can_connect_to_is_served() {
+        // An address has 108 bytes, of which the last one is zero; 104 on other systems than Linux.
+        const PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 80 };
+        let dir = tempfile::tempdir().expect("a directory");
+        let used = dir.path().as_os_str().len() + "/".len() + "/c".len();
+        let parent = dir.path().join("d".repeat(PATH_BYTES - used));
+        std::fs::create_dir(&parent).expect("created");
+        let path = parent.join("c");
+        assert_eq!(path.as_os_str().len(), PATH_BYTES);
+        let runtime = runtime();
+        let _entered = runtime.enter();
+        let (_listener, _file) = listen_at(&path).expect("it listens");
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        assert_eq!(std::fs::read_dir(&parent).expect("a directory").count(), 1, "the socket alone");
     }
 
     #[test]
