@@ -23,7 +23,7 @@ fn filter_of(variable: Option<&OsStr>, verbose: u8) -> (Option<EnvFilter>, Optio
     let Some(text) = variable.filter(|text| !text.is_empty()) else { return (of_options, None) };
     let text = text.to_string_lossy();
     match EnvFilter::try_new(&text) {
-        Ok(filter) => (Some(filter), None),
+        Ok(filter) => (Some(filter), mistaken_target(&text)),
         Err(error) => {
             let remedy = "use a level such as `debug`, or TARGET=LEVEL with commas between them";
             (
@@ -35,6 +35,29 @@ fn filter_of(variable: Option<&OsStr>, verbose: u8) -> (Option<EnvFilter>, Optio
         }
     }
 }
+
+/// A warning about a filter that hides the warnings because a word in it is no level, such as `warning`: it is the name of a target,
+/// and enables all events of that target only.
+fn mistaken_target(text: &str) -> Option<String> {
+    let is_bare = |part: &&str| !part.is_empty() && !part.contains(['=', '[']);
+    let bare: Vec<&str> = text.split(',').map(str::trim).filter(is_bare).collect();
+    // The targets of our own crates begin with `ottla`. With a level, the other targets are shown, too.
+    if bare.iter().any(|part| is_level(part) || part.starts_with("ottla")) {
+        return None;
+    }
+    let target = bare.first()?;
+    Some(format!(
+        "{VARIABLE}=`{text}`: `{target}` is no level but the name of a target, and the filter shows only this target's events; the levels are {}",
+        LEVELS.join(", ")
+    ))
+}
+
+fn is_level(text: &str) -> bool {
+    LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text))
+        || text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 #[cfg(test)]
 mod tests {
@@ -55,5 +78,17 @@ mod tests {
         assert_eq!(filter(Some("ottla=trace"), 1), (some("ottla=trace"), false));
         assert_eq!(filter(Some("ottla=loud"), 0), (None, true));
         assert_eq!(filter(Some("["), 1), (some("info"), true));
+    }
+
+    /// `warning` hid all warnings without a word.
+    #[test]
+    fn a_target_that_looks_like_a_level_has_a_warning() {
+        for text in ["warning", "verbose,hyper=info", "WARNING"] {
+            let warning = filter_of(Some(OsStr::new(text)), 0).1.expect("a warning");
+            assert!(warning.contains("is no level") && warning.contains("warn, info"), "{warning}");
+        }
+        for text in ["warn", "WARN", "3", "off", "ottla", "ottla_client", "info,hyper", "hyper=warn"] {
+            assert_eq!(filter_of(Some(OsStr::new(text)), 0).1, None, "{text}");
+        }
     }
 }
