@@ -1,6 +1,7 @@
 //! Failures of a command for several topics or groups.
 
 use crate::failure::Failure;
+use crate::listing::{Format, Listing};
 use crate::output::{note, print};
 
 /// The failures of a command that continues after one. Each is printed: the last one by `main`, with the exit code.
@@ -22,6 +23,13 @@ impl Failures {
     pub(crate) fn print(&mut self, text: &str) {
         if self.output.is_none() {
             self.output = print(text).err();
+        }
+    }
+
+    /// Prints a listing. After failures without any result, there is nothing to list: the header alone would look like one.
+    pub(crate) fn print_listing<const N: usize>(&mut self, listing: &Listing<N>, format: Format) {
+        if self.last.is_none() || !listing.is_empty() {
+            self.print(&listing.render(format));
         }
     }
 

@@ -67,6 +67,10 @@ impl<const N: usize> Listing<N> {
         self.rows.push(cells);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     pub(crate) fn print(&self, format: Format) -> Result<(), Failure> {
         print(&self.render(format))
     }

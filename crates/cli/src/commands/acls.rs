@@ -139,7 +139,7 @@ pub(crate) fn run(acls: &Acls) -> Result<(), Failure> {
                 if filter.is_empty() != *all {
                     return Err(Failure::usage("give a condition for the ACLs to delete, or --all"));
                 }
-                delete(&admin(connect).await?, &filter.filters_to_delete(), *output).await
+                delete(&admin(connect).await?, &filter.filters_to_delete(), *all, *output).await
             }
         }
     })
@@ -259,7 +259,7 @@ async fn add(args: &AddArgs) -> Result<(), Failure> {
     output::print(&format!("added {}\n", counted(acls.len() as u64, "ACL")))
 }
 
-async fn delete(admin: &Admin, filters: &[AclFilter], output: OutputArgs) -> Result<(), Failure> {
+async fn delete(admin: &Admin, filters: &[AclFilter], all: bool, output: OutputArgs) -> Result<(), Failure> {
     let mut deleted = Vec::new();
     for (_, acls) in admin.delete_acls(filters, Timeouts::default()).await? {
         for (acl, result) in acls? {
@@ -267,5 +267,12 @@ async fn delete(admin: &Admin, filters: &[AclFilter], output: OutputArgs) -> Res
             deleted.push(acl);
         }
     }
-    print(deleted, output)
+    if !deleted.is_empty() {
+        return print(deleted, output);
+    }
+    // Without ACLs, `--all` has nothing to do. A condition that matches none is probably misspelt.
+    if all {
+        return Ok(());
+    }
+    Err(Failure::failed("no ACL matches the conditions: `ottla acls list` prints the ACLs"))
 }

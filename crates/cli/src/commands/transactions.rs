@@ -111,7 +111,7 @@ async fn list(admin: &Admin, filter: TransactionFilter, output: OutputArgs) -> R
         ]);
     }
     let mut failures = Failures::default();
-    failures.print(&listing.render(output.output));
+    failures.print_listing(&listing, output.output);
     for (node, error) in listed.errors {
         note(&format!("ottla: the transactions of node {node} are missing"));
         failures.push(error);
@@ -139,7 +139,7 @@ async fn describe(admin: &Admin, ids: &[String], output: OutputArgs) -> Result<(
             Err(error) => failures.push(failure(&id, error)),
         }
     }
-    failures.print(&listing.render(output.output));
+    failures.print_listing(&listing, output.output);
     failures.result()
 }
 

@@ -37,6 +37,24 @@ fn with_authorizer() -> BrokerThread {
     broker.spawn().expect("a broker")
 }
 
+/// The header of a table was on standard output, as if there were an empty result, and `acls delete` succeeded.
+#[test]
+fn a_command_that_finds_nothing_prints_no_header() {
+    let broker = with_authorizer();
+    for (args, words) in [
+        ("topics configs nope", "topic `nope` does not exist"),
+        ("topics partitions nope", "topic `nope` does not exist"),
+        ("transactions describe nope", "transactional id `nope` does not exist"),
+        ("acls delete --topic nope", "no ACL matches"),
+    ] {
+        let failed = at(&broker, &args.split(' ').collect::<Vec<_>>(), "").failed(1, &[words]);
+        assert_eq!(failed.stdout, "", "{args}");
+    }
+    assert_eq!(at(&broker, &["acls", "delete", "--all"], "").succeeded().stdout, "");
+    let some = at(&broker, &["topics", "partitions", "other", "nope"], "").failed(1, &["`nope`"]);
+    assert_eq!(some.stdout.lines().count(), 2, "{some:?}");
+}
+
 #[test]
 fn acls_are_added_listed_and_deleted() {
     let broker = with_authorizer();
@@ -90,7 +108,7 @@ fn a_deletion_of_acls_is_limited_to_literal_names_and_to_a_permission() {
     assert_eq!(left(), ["ALLOW PREFIXED", "DENY LITERAL"]);
     run("acls delete -t orders --deny").succeeded();
     assert_eq!(left(), ["ALLOW PREFIXED"]);
-    run("acls delete -t orders").succeeded();
+    run("acls delete -t orders").failed(1, &["no ACL matches"]);
     assert_eq!(left(), ["ALLOW PREFIXED"]);
     run("acls delete -t orders --prefixed").succeeded();
     assert!(left().is_empty());

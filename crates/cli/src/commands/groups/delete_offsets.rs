@@ -50,7 +50,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             Err(error) => failures.push(error),
         }
     }
-    failures.print(&listing.render(args.listing.format()));
+    failures.print_listing(&listing, args.listing.format());
     failures.result()
 }
 

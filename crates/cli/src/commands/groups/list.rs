@@ -59,7 +59,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             lag,
         ]);
     }
-    failures.print(&listing.render(args.listing.format()));
+    failures.print_listing(&listing, args.listing.format());
     for (node, error) in listed.errors {
         note(&format!("ottla: the groups of node {node} are missing"));
         failures.push(error);

@@ -93,7 +93,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             ]);
         }
     }
-    failures.print(&listing.render(args.listing.format()));
+    failures.print_listing(&listing, args.listing.format());
     failures.result()
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    failures.print(&listing.render(args.listing.format()));
+    failures.print_listing(&listing, args.listing.format());
     for (at, error) in failed {
         failures.push(failure(&admin, &at, new.get(&at).copied(), error).await);
     }

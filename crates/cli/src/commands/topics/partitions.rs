@@ -63,7 +63,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
             listing.row([json!(topic.name), number, leader, epoch, replicas, isr, first, end, bytes]);
         }
     }
-    failures.print(&listing.render(args.listing.format()));
+    failures.print_listing(&listing, args.listing.format());
     failures.result()
 }
 
