@@ -65,6 +65,20 @@ impl Controlled {
     }
 }
 
+/// `now compact` failed with the topic of the example.
+#[test]
+fn the_examples_of_the_guide_to_tests_work_with_their_topic() {
+    let broker = Controlled::at_socket();
+    let guide = include_str!("../../../../docs/TESTING.md");
+    let examples: Vec<&str> =
+        guide.lines().filter_map(|line| line.strip_prefix("ottla fault now ")).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let words: Vec<&str> = example.split(' ').collect();
+        broker.ok(&[&["now"], &words[..]].concat());
+    }
+}
+
 #[test]
 fn a_fault_meets_the_client_and_topic_it_names_and_then_is_over() {
     let broker = Controlled::at_socket();
