@@ -61,6 +61,18 @@ impl Lines {
         self.from.buffer().contains(&b'\n')
     }
 
+    /// The next line, without its end. A line above the limit is several ones.
+    pub(crate) fn next_part(&mut self) -> Result<Option<&[u8]>, Failure> {
+        self.line.clear();
+        let bytes_max = self.limit.bytes_max as u64;
+        let read = (&mut self.from).take(bytes_max).read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| Failure::failed(format!("{}: {}", self.name, sentence(&error))))?;
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        }
+        Ok((read > 0).then_some(&*self.line))
+    }
+
     /// The next line, without its end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         self.line.clear();

@@ -64,6 +64,16 @@ fn a_demo_in_memory_names_no_directory() {
         .failed(2, &["--data", "nothing would be stored"]);
 }
 
+/// The demo failed in a directory with a minified script.
+#[test]
+fn a_demo_of_a_directory_splits_long_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("a.js"), "x".repeat(2_000_000) + "\nend\n").expect("written");
+    let mut demo = command(&["demo", "--durability", "memory"]);
+    let ended = Running::start(demo.current_dir(dir.path()), "").wait().succeeded();
+    assert!(ended.stdout.contains("acknowledged: "), "{ended:?}");
+}
+
 /// The bytes of the refused records counted: `0 records acknowledged, 7 bytes`.
 #[test]
 fn a_summary_has_the_bytes_of_the_acknowledged_records() {
