@@ -8,7 +8,7 @@ use clap::Args;
 use ottla_client::{Admin, Client, ClusterDescription, Config};
 use tokio::runtime::Runtime;
 
-use crate::failure::{Failure, remember_user};
+use crate::failure::{ADVICE, Failure, remember_user};
 use crate::properties::{self, Property, key_value};
 use crate::security_args::SecurityArgs;
 use crate::warnings;
@@ -127,7 +127,7 @@ pub(crate) async fn contact(config: Config) -> Result<(Client, ClusterDescriptio
     match tokio::time::timeout(CONTACT_WITHIN, admin.describe_cluster()).await {
         Ok(cluster) => Ok((client, cluster?)),
         Err(_) => Err(Failure::failed(format!(
-            "no broker answered at {brokers} within {} s (run `ottla doctor -b {brokers}` to find the cause)",
+            "no broker answered at {brokers} within {} s ({ADVICE})",
             CONTACT_WITHIN.as_secs()
         ))),
     }

@@ -52,6 +52,9 @@ impl Failure {
     }
 }
 
+/// The advice for a cluster that cannot be reached. Its arguments may be files, secrets and variables: they are not repeated.
+pub(crate) const ADVICE: &str = "run `ottla doctor` with the same connection arguments to find the cause";
+
 /// The text of an I/O error without its number.
 pub(crate) fn sentence(error: &io::Error) -> String {
     let text = error.to_string();
@@ -232,7 +235,7 @@ impl From<ottla_client::Error> for Failure {
         match error {
             ottla_client::Error::Config(text) => Self::Usage(text),
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
-                "no broker could be reached at {brokers}: {} (run `ottla doctor -b {brokers}` to find the cause)",
+                "no broker could be reached at {brokers}: {} ({ADVICE})",
                 with_options(&reason)
             )),
             ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),

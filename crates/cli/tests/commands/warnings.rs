@@ -82,7 +82,7 @@ fn an_error_is_printed_once_and_in_words() {
     {
         let ended = ottla(&[args, &["-b", &nowhere.to_string()]].concat(), "");
         let expected = format!(
-            "ottla: no broker could be reached at {nowhere}: connection to {nowhere}: Connection refused (run `ottla doctor -b {nowhere}` to find the cause)\n"
+            "ottla: no broker could be reached at {nowhere}: connection to {nowhere}: Connection refused (run `ottla doctor` with the same connection arguments to find the cause)\n"
         );
         assert_eq!(ended.stderr, expected);
         assert_eq!(ended.status.code(), Some(1));
