@@ -3,6 +3,7 @@
 use ottla_client::{Acl, AclFilter, AclOperation, AclPermission, Admin, PatternType, ResourceType, Timeouts};
 use serde_json::{Value, json};
 
+use crate::choices::{OPERATIONS, completed};
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::listing::{Listing, OutputArgs};
@@ -62,7 +63,7 @@ pub(crate) struct AddArgs {
     #[arg(long, default_value = "*", value_name = "ADDRESS")]
     host: String,
     /// The operation, by Kafka's name, or `all`; may be repeated
-    #[arg(long, required = true, value_name = "OPERATION", value_parser = operation)]
+    #[arg(long, required = true, value_name = "OPERATION", value_parser = completed(operation, OPERATIONS), hide_possible_values = true)]
     operation: Vec<AclOperation>,
     /// Denies the operations instead of allowing them
     #[arg(long)]
@@ -109,7 +110,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
     /// Only ACLs with this operation
-    #[arg(long, value_name = "OPERATION", value_parser = operation)]
+    #[arg(long, value_name = "OPERATION", value_parser = completed(operation, OPERATIONS), hide_possible_values = true)]
     operation: Option<AclOperation>,
     /// Only ACLs that allow their operation
     #[arg(long, conflicts_with = "deny")]

@@ -19,6 +19,7 @@ use self::ready_fd::ReadyFd;
 use super::server_properties::ServerProperties;
 use crate::LogFormat;
 use crate::allocator::{give_back, limit_heaps};
+use crate::choices::{DURABILITIES, VERSIONS, completed};
 use crate::control::{ControlAddress, ControlServer};
 use crate::failure::Failure;
 use crate::metrics::listen_address;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
     nodes: i32,
     /// The storage that holds an acknowledged record: disk, the system's page cache, or only memory [default: disk]
-    #[arg(long, value_name = "disk|os|memory")]
+    #[arg(long, value_name = "disk|os|memory", value_parser = completed(str::parse::<Durability>, DURABILITIES), hide_possible_values = true)]
     durability: Option<Durability>,
     /// A topic to create at the start if it is missing; may be repeated
     #[arg(long, value_name = "NAME[:PARTITIONS]")]
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Answers the API versions and features of an older release of Apache Kafka: 0.11, 2.8, 3.9, 4.1 or 4.3 [default: 4.3]
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = completed(str::parse::<KafkaLevel>, VERSIONS), hide_possible_values = true)]
     as_version: Option<KafkaLevel>,
     /// The form of the log on standard error
     #[arg(long, value_enum, value_name = "text|json", default_value = "text", hide_possible_values = true)]

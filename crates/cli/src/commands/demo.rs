@@ -15,6 +15,7 @@ use ottla_client::{Client, Config};
 use self::input::Input;
 use self::run::{Outcome, Run};
 use super::broker::{start_failed, stores_nothing};
+use crate::choices::{DURABILITIES, completed};
 use crate::failure::Failure;
 use crate::output::{note, print};
 use crate::signals::Interrupt;
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// When a record is acknowledged: on disk, in the system's page cache, or in memory
-    #[arg(long, default_value = "disk", value_name = "disk|os|memory")]
+    #[arg(long, default_value = "disk", value_name = "disk|os|memory", value_parser = completed(str::parse::<Durability>, DURABILITIES), hide_possible_values = true)]
     durability: Durability,
 }
 

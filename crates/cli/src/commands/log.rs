@@ -11,6 +11,7 @@ use ottla_log::storage::fs::{self, FsStorage};
 use ottla_log::{LogConfig, SharedLog};
 use ottla_wire::{BatchBuilder, Compression, Seal};
 
+use crate::choices::{CODECS, completed};
 use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::format::Format;
@@ -75,7 +76,7 @@ pub(crate) struct AppendArgs {
     #[arg(short = 'l', long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Compression of the batches: none, gzip, snappy, lz4, zstd
-    #[arg(short = 'z', long, default_value = "none")]
+    #[arg(short = 'z', long, default_value = "none", value_parser = completed(str::parse::<Compression>, CODECS), hide_possible_values = true)]
     codec: Compression,
     /// Does not wait for the disk at the end
     #[arg(long)]

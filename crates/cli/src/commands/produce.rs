@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::builder::StringValueParser;
 use ottla_client::{
     Acks, Admin, Client, ClusterDescription, Config, ConfigResource, Delivery, DescribeConfigs, Error,
     ErrorCode, ProduceError, ProduceErrorKind, Producer, Record, TopicProducer,
 };
 
 use crate::acks_arg::AcksArg;
+use crate::choices::{CODECS, completed};
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::{Failure, is_forbidden, missing_acl, remember_operation};
 use crate::format::escape;
@@ -64,7 +66,7 @@ pub(crate) struct Args {
     #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     partition: Option<i32>,
     /// Compression of the batches: none, gzip, snappy, lz4, zstd
-    #[arg(short = 'z', long)]
+    #[arg(short = 'z', long, value_parser = completed(StringValueParser::new(), CODECS), hide_possible_values = true)]
     codec: Option<String>,
     /// The condition for an acknowledgement by the broker
     #[arg(long, allow_negative_numbers = true)]

@@ -13,6 +13,7 @@ use self::child::{Child, ChildSettings, LineResult};
 use super::groups;
 use super::produce::await_topic;
 use crate::bench::parse_order;
+use crate::choices::{ORDERS, completed};
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::{Failure, remember_operation};
 use crate::metrics::MetricsArgs;
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Order to keep: none, partition, key
-    #[arg(long, default_value = "none", value_parser = parse_order)]
+    #[arg(long, default_value = "none", value_parser = completed(parse_order, ORDERS), hide_possible_values = true)]
     order: Order,
     /// Maximum number of records that a process receives before its first result
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

@@ -8,7 +8,7 @@ use ottla_client::{
 };
 use serde_json::{Value, json};
 
-use crate::choices::transaction_state;
+use crate::choices::{TRANSACTION_STATES, completed, transaction_state};
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::{Failure, remember_operation};
 use crate::failures::Failures;
@@ -31,7 +31,7 @@ pub(crate) enum Transactions {
     /// Example: `ottla transactions list --state Ongoing`
     List {
         /// Prints only ids in this state, by Kafka's names: Ongoing, Empty, CompleteCommit; may be repeated
-        #[arg(long, value_name = "STATE", value_parser = transaction_state)]
+        #[arg(long, value_name = "STATE", value_parser = completed(transaction_state, TRANSACTION_STATES), hide_possible_values = true)]
         state: Vec<String>,
         /// Prints only the ids of this producer id; may be repeated
         #[arg(long, value_name = "ID")]

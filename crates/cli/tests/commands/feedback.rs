@@ -74,6 +74,26 @@ fn a_demo_of_a_directory_splits_long_lines() {
     assert!(ended.stdout.contains("acknowledged: "), "{ended:?}");
 }
 
+/// Shells offered the names of files for values that are known.
+#[test]
+fn shells_complete_known_values() {
+    let script = ottla(&["completions", "bash"], "").succeeded().stdout;
+    for values in [
+        "disk os memory",
+        "0.11 2.8 3.9 4.1 4.3",
+        "none gzip snappy lz4 zstd",
+        "none partition key",
+        "all read write",
+        "Empty PreparingRebalance",
+        "Empty Ongoing",
+    ] {
+        assert!(script.contains(&format!("compgen -W \"{values}")), "{values}");
+    }
+    // The errors are those of the parsers, for other spellings as well.
+    ottla(&["broker", "--durability", "disc"], "").failed(2, &["use disk, os or memory"]);
+    ottla(&["groups", "list", "--state", "stabel"], "").failed(2, &["is no state of a group"]);
+}
+
 /// The bytes of the refused records counted: `0 records acknowledged, 7 bytes`.
 #[test]
 fn a_summary_has_the_bytes_of_the_acknowledged_records() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::share;
-use crate::choices::{group_state, group_type};
+use crate::choices::{GROUP_STATES, GROUP_TYPES, completed, group_state, group_type};
 use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Listing, ListingArgs};
@@ -27,10 +27,10 @@ const SHARE: &str = "share";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Prints only groups in this state; may be repeated
-    #[arg(long, value_name = "STATE", value_parser = group_state)]
+    #[arg(long, value_name = "STATE", value_parser = completed(group_state, GROUP_STATES), hide_possible_values = true)]
     state: Vec<String>,
     /// Prints only groups of this type: classic, consumer, share or streams; may be repeated
-    #[arg(long = "type", value_name = "TYPE", value_parser = group_type)]
+    #[arg(long = "type", value_name = "TYPE", value_parser = completed(group_type, GROUP_TYPES), hide_possible_values = true)]
     kind: Vec<String>,
     /// Leaves out the lag, which takes a request for each group
     #[arg(long)]
