@@ -65,7 +65,7 @@ pub(super) const HIDDEN: &[Hidden] = &[
 pub(super) const UNCHECKED_CHOICES: &[&str] = &["share.acknowledgement.mode"];
 
 /// In the configuration of clients, without aliases.
-pub(super) const GLOBAL: &[&str] = &[
+pub(crate) const GLOBAL: &[&str] = &[
     "builtin.features",
     "client.id",
     "client.software.name",

@@ -40,7 +40,7 @@ impl rd_kafka_conf_t {
     /// without a check and does not exist.
     pub(crate) fn apply_to_share_consumer(&self, config: &mut Config) -> Result<(), Error> {
         let refused = |name: &str| Error::Config(format!("`{name}` is not applicable to a share consumer"));
-        if let Some(name) = NOT_APPLICABLE.iter().find(|name| self.is_given(name)) {
+        if let Some(name) = NOT_APPLICABLE.iter().find(|name| self.is_given_anywhere(name)) {
             return Err(refused(name));
         }
         let functions = [
@@ -63,10 +63,8 @@ impl rd_kafka_conf_t {
     }
 
     /// Returns `true` if the application has set the property, as one of the client or of topics.
-    fn is_given(&self, name: &str) -> bool {
-        let of_client = properties::find_in(Scope::Global, name);
-        of_client.is_some_and(|property| self.given.contains_key(property.name))
-            || self.topic.as_ref().is_some_and(|topic| topic.is_given(name))
+    fn is_given_anywhere(&self, name: &str) -> bool {
+        self.is_given(name) || self.topic.as_ref().is_some_and(|topic| topic.is_given(name))
     }
 }
 

@@ -156,7 +156,7 @@ fn a_share_group_is_done_with_records_that_were_handled_or_skipped() {
 #[test]
 fn a_share_group_keeps_no_order() {
     let run = ["run", "-b", "127.0.0.1:1", "-t", "orders", "-G", "sharers", "--share", "--order", "key"];
-    crate::support::ottla(&[&run[..], &["--", "cat"]].concat(), "").failed(2, &["has no order", "--order"]);
+    ottla(&[&run[..], &["--", "cat"]].concat(), "").failed(2, &["has no order", "--order"]);
 }
 
 /// The option had no effect, and later records of a key overtook the failed one.
@@ -165,7 +165,7 @@ fn records_are_not_held_without_an_order() {
     let run = ["run", "-b", "127.0.0.1:1", "-t", "orders", "-G", "workers", "--hold"];
     for order in [&["--order", "none"][..], &[]] {
         let run = [&run[..], order, &["--", "cat"]].concat();
-        crate::support::ottla(&run, "").failed(2, &["--hold", "--order key"]);
+        ottla(&run, "").failed(2, &["--hold", "--order key"]);
     }
 }
 

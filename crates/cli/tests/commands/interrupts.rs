@@ -90,7 +90,7 @@ fn a_reader_whose_pipe_is_full_ends_on_a_signal() {
     let (log, lines) = (dir.path().join("log"), dir.path().join("lines"));
     std::fs::write(&lines, "a line of some length, again and again\n".repeat(20_000)).expect("written");
     let (log, lines) = (log.to_str().expect("UTF-8"), lines.to_str().expect("UTF-8"));
-    crate::support::ottla(&["log", "append", log, "-l", lines], "").succeeded();
+    ottla(&["log", "append", log, "-l", lines], "").succeeded();
     let signals = [(Signal::INT, 130), (Signal::TERM, 143)].into_iter().cycle();
     for (args, (signal, code)) in [
         &["consume", "orders", "--brokers", &servers][..],
