@@ -298,8 +298,8 @@ pub(crate) const MODELS: &[Model] = &[
         weakened: &[
             Weakened {
                 name: "with_a_late_waiter",
-                from: "let mut turned = pin!(self.flipped.notified());\n            turned.as_mut().enable();\n            if self.flips() != flips {\n                return;\n            }",
-                to: "if self.flips() != flips {\n                return;\n            }\n            let turned = pin!(self.flipped.notified());",
+                from: "let mut turned = pin!(self.flipped.notified());\n            turned.as_mut().enable();\n            if is_so() {\n                return;\n            }",
+                to: "if is_so() {\n                return;\n            }\n            let turned = pin!(self.flipped.notified());",
             },
             Weakened {
                 name: "with_one_wake_up_for_all",

@@ -9,6 +9,7 @@ mod deadlines;
 mod gentle_end;
 mod input;
 mod pace;
+mod pausing;
 mod pending;
 mod response_writer;
 mod started_appends;
@@ -48,6 +49,7 @@ use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
 use input::{Granted, Needed, Reads, Received, closed_by_peer, needed, receive, receive_or_leave};
 use pace::{NextRequest, Pace};
+pub(crate) use pausing::{in_time, unless_paused};
 use pending::{Done, Pending, progress, uncounted_bytes, waits_for_lag, write_beside};
 use response_writer::{prefix, write_response};
 use thread::{Stop, Thread};
@@ -218,9 +220,9 @@ struct Connection<T> {
     pending: VecDeque<Pending>,
     /// `true` once a request was started after the login.
     has_started: bool,
-    /// The counts of changes of its node and of the broker between up and down, when its first thread took it. Another change ends
+    /// The counts of changes of its node and of the broker between open and closed, when its first thread took it. Another change ends
     /// it, even one in the moment in which it changes its thread.
-    flips: Option<(u64, u64, u64)>,
+    flips: Option<(u64, u64)>,
     /// `true` once it has read what had arrived when the broker began to end.
     has_read_rest: bool,
 }
@@ -303,15 +305,25 @@ impl<T: Transport> Connection<T> {
     async fn run(&mut self, thread: Thread) -> Result<Stop, Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(Stop::Ended) };
-        let flips_now = || (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
+        let flips_now = || (node.flips(), cluster.serving.flips());
         let flips = *self.flips.get_or_insert_with(flips_now);
-        if !node.is_up() || !node.reachable.is_on() {
+        if !node.is_open() {
             return Err(Closed::Down);
         }
         let mut times = Times::new();
         let mut timer = pin!(tokio::time::sleep_until(times.since));
         loop {
-            match self.step(thread, node, flips).await? {
+            let pause_flips = node.pause_flips();
+            if node.flips() != flips.0 {
+                return Err(Closed::Down);
+            }
+            if node.is_paused() {
+                // Boxed, as other connections do not need its memory.
+                Box::pin(self.wait_out_pause(node, flips.0)).await?;
+                times = Times::new();
+                continue;
+            }
+            match self.step(thread, node, flips.0).await? {
                 Progress::Moves => return Ok(Stop::Moves),
                 Progress::Wrote => {
                     times.since = Instant::now();
@@ -336,9 +348,8 @@ impl<T: Transport> Connection<T> {
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
                 biased;
-                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
-                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
-                () = cluster.serving.turned_since(flips.2), if !is_draining => {}
+                () = node.changed_since(flips.0, pause_flips) => {}
+                () = cluster.serving.turned_since(flips.1), if !is_draining => {}
                 closed = evicted(decrypted.as_ref().map(Place::eviction)), if decrypted.is_some() => return Err(closed),
                 () = progress(pending, io.encrypted_bytes_max(), context), if !pending.is_empty() => {}
                 granted = cluster.memory.charge(context.client_host(), to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
@@ -361,19 +372,13 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Starts and writes, unless the node goes down or the place for decrypted requests is taken away.
-    async fn step(
-        &mut self,
-        thread: Thread,
-        node: &Node,
-        flips: (u64, u64, u64),
-    ) -> Result<Progress, Closed> {
+    async fn step(&mut self, thread: Thread, node: &Node, flips: u64) -> Result<Progress, Closed> {
         self.count_decrypted();
         let eviction = self.decrypted.as_ref().map(Place::eviction);
         tokio::select! {
             biased;
             stepped = self.start_and_write(thread) => stepped,
-            () = node.up.turned_since(flips.0) => Err(Closed::Down),
-            () = node.reachable.turned_since(flips.1) => Err(Closed::Down),
+            () = node.turned_since(flips) => Err(Closed::Down),
             closed = evicted(eviction) => Err(closed),
         }
     }
@@ -500,10 +505,11 @@ impl<T: Transport> Connection<T> {
         !self.frames.has_frame() && self.pending.iter().all(|pending| waits_for_others(pending.api))
     }
 
-    /// Returns `true` if the client need not pause, no fault of a test holds the connection, and if no request is in progress, or all of
-    /// them and the next one are produce requests, or all of them wait for the lag of the node.
+    /// Returns `true` if neither the client nor the node pauses, no fault of a test holds the connection, and if no request is in progress,
+    /// or all of them and the next one are produce requests, or all of them wait for the lag of the node.
     fn may_start(&self) -> bool {
-        if self.context.mute.until().is_some() && !self.context.cluster.is_draining() {
+        let is_muted = self.context.mute.until().is_some() && !self.context.cluster.is_draining();
+        if is_muted || self.context.is_paused() {
             return false;
         }
         let produce = ApiKey::Produce.code().to_be_bytes();
@@ -564,7 +570,9 @@ impl<T: Transport> Connection<T> {
     /// Writes the responses at the head of the queue that are ready. Returns `true` if there was one.
     async fn write_done(&mut self, thread: Thread) -> Result<bool, Closed> {
         let mut wrote = false;
-        while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
+        while let Some(Pending { done: Some(_), .. }) = self.pending.front()
+            && !self.context.is_paused()
+        {
             let Some(Pending { api, began, done: Some(done), .. }) = self.pending.pop_front() else { break };
             let cluster = &self.context.cluster;
             let has_begun = self.frames.arrived() > cluster.shares.limits().share;

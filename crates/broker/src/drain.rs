@@ -2,7 +2,8 @@
 //! connection.
 //!
 //! A connection ends when its requests are answered. JoinGroup and SyncGroup are the exception: they wait for requests of
-//! other members, which are not read any more. Their members find the group again when the broker is back.
+//! other members, which are not read any more. Their members find the group again when the broker is back. The connections of a node that a
+//! test has paused end without responses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::connection::{
-    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, quota_pause, refuse, serve_at,
+    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, in_time, quota_pause, refuse, serve_at,
+    unless_paused,
 };
 use crate::places::too_large;
 use crate::port::Port;
@@ -121,11 +122,13 @@ impl Server {
                 continue;
             }
             following.set(flips);
+            let (pause_flips, is_paused) = pause(&cluster, node);
             tokio::select! {
                 biased;
-                () = turned(&cluster, node, flips) => {}
+                () = changed(&cluster, node, flips, pause_flips) => {}
                 () = cluster.serving.turned_since(serving) => {}
-                accepted = listener.accept() => match accepted {
+                // Clients of a paused node wait in the queue of the kernel.
+                accepted = listener.accept(), if !is_paused => match accepted {
                     Ok((stream, _)) => {
                         prepare(&stream);
                         if security.tls.is_some() {
@@ -177,8 +180,9 @@ async fn serve_tls(
         return;
     }
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.
-    let shaking = security.clone();
-    let shaken = Box::pin(cluster.run_handshake(async move { handshake(stream, &shaking).await }));
+    let (shaking, of_node) = (security.clone(), cluster.clone());
+    let shaken =
+        Box::pin(cluster.run_handshake(async move { handshake(stream, &of_node, node, &shaking).await }));
     let accepted = tokio::select! {
         biased;
         done = shaken => done.unwrap_or_else(|| Err(io::Error::other("the handshake panicked"))),
@@ -199,9 +203,13 @@ async fn serve_tls(
 
 async fn handshake(
     stream: TcpStream,
+    cluster: &Cluster,
+    node: i32,
     security: &ActiveListener,
 ) -> io::Result<tokio_rustls::server::TlsStream<TlsSocket>> {
-    let Some(tls) = &security.tls else { return Err(io::Error::other("the listener has no TLS")) };
+    let (Some(tls), Some(node)) = (&security.tls, cluster.node_or_removed(node)) else {
+        return Err(io::Error::other("the listener has no TLS"));
+    };
     let mut place = security.unauthenticated.enter();
     let evicted = place.eviction();
     let limit_buffer = |session: &mut ServerConnection| session.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
@@ -215,10 +223,11 @@ async fn handshake(
         },
         accepted @ Poll::Ready(_) => accepted,
     });
+    let mut deadline = Instant::now() + AUTHENTICATION_MAX;
     tokio::select! {
         biased;
         () = evicted.notified() => Err(io::Error::other("too many connections do not authenticate")),
-        accepted = tokio::time::timeout(AUTHENTICATION_MAX, accepted) => accepted?,
+        accepted = in_time(node, &mut deadline, unless_paused(node, accepted)) => accepted?,
     }
 }
 
@@ -298,6 +307,19 @@ fn listen_again(port: &Port, node: i32) -> Option<TcpListener> {
 /// The number of changes of a node that its listeners follow, and `true` if it is open after them.
 fn openness(cluster: &Cluster, node: i32) -> (u64, bool) {
     cluster.node_or_removed(node).map_or((0, true), |node| (node.flips(), node.is_open()))
+}
+
+/// The number of beginnings and ends of a node's pauses, and `true` if it is paused after them.
+fn pause(cluster: &Cluster, node: i32) -> (u64, bool) {
+    cluster.node_or_removed(node).map_or((0, false), |node| (node.pause_flips(), node.is_paused()))
+}
+
+/// Waits until the node is not as open as it was at `flips`, or until a pause begins or ends.
+async fn changed(cluster: &Cluster, node: i32, flips: u64, pause_flips: u64) {
+    match cluster.node_or_removed(node) {
+        Some(node) => node.changed_since(flips, pause_flips).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until the node is not as open as it was at `flips`.

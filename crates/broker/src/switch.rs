@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -14,10 +14,16 @@ use tokio::sync::Notify;
 pub(crate) struct Switch {
     /// Even: on.
     flips: AtomicU64,
-    flipped: Notify,
+    /// The switches of a node share it: a task awaits a change of any of them.
+    flipped: Arc<Notify>,
 }
 
 impl Switch {
+    /// Another switch, whose changes also wake the tasks of [`Switch::until`].
+    pub(crate) fn beside(&self) -> Self {
+        Self { flips: AtomicU64::new(0), flipped: self.flipped.clone() }
+    }
+
     pub(crate) fn is_on(&self) -> bool {
         self.flips.load(Ordering::Acquire).is_multiple_of(2)
     }
@@ -40,10 +46,15 @@ impl Switch {
 
     /// Waits until it is not what it was at `flips` any more, even if it is so again. Cancel safe.
     pub(crate) async fn turned_since(&self, flips: u64) {
+        self.until(|| self.flips() != flips).await;
+    }
+
+    /// Waits until `is_so` returns `true`. It is called after each change of this switch and of those beside it. Cancel safe.
+    pub(crate) async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let mut turned = pin!(self.flipped.notified());
             turned.as_mut().enable();
-            if self.flips() != flips {
+            if is_so() {
                 return;
             }
             turned.await;

@@ -168,6 +168,28 @@ impl Cluster {
         }
     }
 
+    /// Pauses a node, as SIGSTOP pauses a process: it keeps its connections, and new ones wait in the queues of its listeners, but it
+    /// reads and sends nothing until [`resume`](Self::resume). It stays leader and coordinator, and metadata lists it. Then it handles all
+    /// that has arrived, also the requests of clients that have left. Deadlines for slow clients begin again after a pause.
+    ///
+    /// Requests that have begun continue, and their responses wait. The timers of the broker continue, too: the sessions of members and
+    /// transactions can time out meanwhile. [`take_down`](Self::take_down) and the end of the broker end a pause. Returns `false` if there
+    /// is no such node, or if it is down.
+    pub fn pause(&self, node: i32) -> bool {
+        let running = self.node(node).filter(|node| node.is_up());
+        running.map(|node| node.set_paused(true)).is_some()
+    }
+
+    /// Ends the pause of a node. Returns `false` if there is no such node.
+    pub fn resume(&self, node: i32) -> bool {
+        self.node(node).map(|node| node.set_paused(false)).is_some()
+    }
+
+    /// Returns `true` if a node is paused: see [`Self::pause`].
+    pub fn is_paused(&self, node: i32) -> bool {
+        self.node(node).is_some_and(Node::is_paused)
+    }
+
     /// Delays the responses of a node, also those that wait for an earlier delay; zero sends them at once. The delay of a fault
     /// is added. Returns `false` if there is no such node.
     pub fn set_lag(&self, node: i32, lag: Duration) -> bool {

@@ -209,6 +209,26 @@ fn a_request_without_a_response_by_a_fault_does_not_delay_the_end() {
     }
 }
 
+/// They are cut, as those of a process that is killed while it is stopped.
+#[test]
+fn the_connections_of_a_paused_node_do_not_delay_the_end() {
+    let mut served = one_topic();
+    let mut client = served.connect();
+    assert!(client.is_served());
+    assert!(served.broker.cluster().pause(1));
+    let mut new = served.connect();
+    for client in [&mut client, &mut new] {
+        client.send(&framed(12, &metadata_of("orders")));
+    }
+    let Served { broker, runtime } = &mut served;
+    let drained = runtime.block_on(async { tokio::time::timeout(PATIENCE, broker.drain(UNLIMITED)).await });
+    assert_eq!(drained, Ok(0));
+    for mut client in [client, new] {
+        assert!(matches!(client.hear(), Heard::Closed), "without a response");
+    }
+    served.stop();
+}
+
 #[test]
 fn connections_that_do_not_end_in_time_are_counted_and_cut() {
     let mut served = one_topic();

@@ -276,6 +276,7 @@ RD_EXPORT char *ottla_broker_bootstrap_servers(const ottla_broker_t *broker);
  *
  *     ottla_broker_control(broker, "POST", "/faults",
  *                          "{\"api\": \"Produce\", \"action\": \"fail\", \"error\": \"NOT_ENOUGH_REPLICAS\"}", NULL);
+ *     ottla_broker_control(broker, "POST", "/nodes/1", "{\"paused\": true}", NULL);
  */
 RD_EXPORT int ottla_broker_control(ottla_broker_t *broker,
                                    const char *method,

@@ -80,6 +80,26 @@ fn a_node_is_added_to_the_running_broker() {
     assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
+#[test]
+fn a_node_is_paused_and_resumed() {
+    let broker = start("topics=orders:1").unwrap();
+    let producer = Producer::new(Config::new(taken(ottla_broker_bootstrap_servers(broker)))).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let written = |within| {
+        let record = Record::to("orders").value("paid");
+        runtime.block_on(async { tokio::time::timeout(within, producer.send(record)).await })
+    };
+    assert!(written(PATIENCE).unwrap().is_ok());
+    assert_eq!(control(broker, "POST", "/nodes/1", r#"{ "paused": true }"#).0, 200);
+    assert!(written(Duration::from_millis(300)).is_err(), "it does not answer");
+    let (_, overview) = control(broker, "GET", "/", "");
+    assert!(overview.contains(r#""paused":true"#), "{overview}");
+    assert_eq!(control(broker, "POST", "/nodes/1", r#"{ "paused": false }"#).0, 200);
+    assert!(written(PATIENCE).unwrap().is_ok());
+    assert_eq!(control(broker, "POST", "/nodes/1", r#"{ "paused": true }"#).0, 200);
+    assert_eq!(ottla_broker_destroy(broker), RD_KAFKA_RESP_ERR_NO_ERROR, "it ends");
+}
+
 /// `sendfile` to a client that has left raises SIGPIPE, which ends programs that do not ignore it.
 #[cfg(target_os = "linux")]
 #[test]

@@ -321,6 +321,8 @@ impl Cluster {
         if up {
             self.lead_preferred(id);
         } else {
+            // It starts again as a new process would.
+            node.set_paused(false);
             self.lead_where(|_, partition| partition.leader() == id);
         }
         true

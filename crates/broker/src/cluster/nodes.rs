@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) up: Switch,
     /// False while a test has cut the node off: it accepts no connections, and stays leader of its partitions.
     pub(crate) reachable: Switch,
+    /// Off while a test has paused the node.
+    running: Switch,
     /// The listeners, which follow `up` and `reachable`.
     pub(crate) listeners: Followers,
     pub(crate) sessions: FetchSessions,
@@ -134,12 +136,14 @@ impl Index<usize> for Nodes {
 impl Node {
     /// A node that is up and has no address yet.
     pub(crate) fn new(id: i32, sessions: FetchSessions) -> Self {
+        let up = Switch::default();
         Self {
             id,
             addresses: Mutex::new(vec![("127.0.0.1".into(), 0)]),
             instead: Mutex::default(),
-            up: Switch::default(),
-            reachable: Switch::default(),
+            reachable: up.beside(),
+            running: up.beside(),
+            up,
             listeners: Followers::default(),
             sessions,
             connections: AtomicUsize::new(0),
@@ -173,15 +177,32 @@ impl Node {
 
     /// Waits until the node is not as open as it was at `flips`, or is so again. Cancel safe.
     pub(crate) async fn turned_since(&self, flips: u64) {
-        let (up, reachable) = (self.up.flips(), self.reachable.flips());
-        if up + reachable != flips {
-            return;
-        }
-        tokio::select! {
-            biased;
-            () = self.up.turned_since(up) => {}
-            () = self.reachable.turned_since(reachable) => {}
-        }
+        self.up.until(|| self.flips() != flips).await;
+    }
+
+    /// Pauses the node, or resumes it.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.running.turn(!paused);
+    }
+
+    /// Returns `true` while a test has paused the node. One that is closed is not paused: it has no connections.
+    pub(crate) fn is_paused(&self) -> bool {
+        !self.running.is_on() && self.is_open()
+    }
+
+    /// Returns the number of beginnings and ends of pauses so far, for [`Node::changed_since`].
+    pub(crate) fn pause_flips(&self) -> u64 {
+        self.running.flips()
+    }
+
+    /// The same as [`Node::turned_since`], which ends also with the beginning or the end of a pause.
+    pub(crate) async fn changed_since(&self, flips: u64, pause_flips: u64) {
+        self.up.until(|| self.flips() != flips || self.pause_flips() != pause_flips).await;
+    }
+
+    /// Waits until the node is not paused. Cancel safe.
+    pub(crate) async fn resumed(&self) {
+        self.up.until(|| !self.is_paused()).await;
     }
 
     /// The address that clients of a listener connect to; the first listener's if the node does not have that one.

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ottla_wire::Chain;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::input::{Received, receive};
 use super::pace::{Pace, ResponseMemory};
+use super::pausing::in_time;
 use super::response_writer::write_response;
 use super::thread::Thread;
 use super::{Closed, Connection, Transport, progress};
@@ -29,25 +30,24 @@ impl<T: Transport> Connection<T> {
         let (Some(server), Some(node)) = (&context.listener.sasl, cluster.node(context.node)) else {
             return Ok(());
         };
-        if !node.is_up() || !node.reachable.is_on() {
+        if !node.is_open() {
             return Err(Closed::Down);
         }
         let request_bytes_max = cluster.config.request_bytes_max;
         self.frames.set_max(server.receive_bytes_max().min(request_bytes_max));
         self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES));
-        let flips = (node.up.flips(), node.reachable.flips(), cluster.serving.flips());
-        let deadline = Instant::now() + AUTHENTICATION_MAX;
+        let flips = (node.flips(), cluster.serving.flips());
+        let mut deadline = Instant::now() + AUTHENTICATION_MAX;
         let mut place = context.listener.unauthenticated.enter();
         while context.principal.get().is_none() {
             let next = tokio::select! {
                 biased;
-                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
-                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
-                () = cluster.serving.turned_since(flips.2) => return Err(Closed::Down),
+                () = node.turned_since(flips.0) => return Err(Closed::Down),
+                () = cluster.serving.turned_since(flips.1) => return Err(Closed::Down),
                 () = place.evicted() => {
                     return Err(Closed::Peer("too many connections do not authenticate".to_owned()));
                 }
-                next = timeout_at(deadline, self.authenticate_by_one()) => next,
+                next = in_time(node, &mut deadline, self.authenticate_by_one()) => next,
             };
             next.map_err(|_| Closed::Peer("no authentication in time".to_owned()))??;
             let of_record = if self.io.unfinished_bytes() > 0 { self.io.record_memory() } else { 0 };
@@ -62,29 +62,33 @@ impl<T: Transport> Connection<T> {
 
     /// Answers the next request, or reads more of it.
     async fn authenticate_by_one(&mut self) -> Result<(), Closed> {
+        let context = self.context.clone();
+        context.wait_while_paused().await?;
         match self.frames.next_frame() {
             Err(error) => Err(Closed::Peer(error.to_string())),
-            Ok(None) => match receive(&mut self.io, &mut self.frames, &mut None, Limits::LOGIN).await? {
-                Received::Bytes(0) => Err(Closed::Peer("it was closed before authentication".to_owned())),
-                Received::Bytes(_) => {
-                    self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES));
-                    Ok(())
-                }
-                // The caller counts it.
-                Received::NeedsMemory => {
-                    self.io.limit_record(None);
-                    Ok(())
-                }
-            },
+            Ok(None) => {
+                let received = receive(&mut self.io, &mut self.frames, &mut None, Limits::LOGIN).await;
+                // A client that has left is noticed after the pause.
+                context.wait_while_paused().await?;
+                match received? {
+                    Received::Bytes(0) => {
+                        return Err(Closed::Peer("it was closed before authentication".to_owned()));
+                    }
+                    Received::Bytes(_) => self.io.limit_record(Some(UNAUTHENTICATED_RECORD_BYTES)),
+                    // The caller counts it.
+                    Received::NeedsMemory => self.io.limit_record(None),
+                };
+                Ok(())
+            }
             Ok(Some(frame)) => {
-                let is_raw = self.context.sasl.as_ref().is_some_and(SaslConnection::expects_raw_token);
+                let is_raw = context.sasl.as_ref().is_some_and(SaslConnection::expects_raw_token);
                 if is_raw {
                     return self.answer_raw_token(&frame).await;
                 }
                 self.start(frame).await?;
-                let context = self.context.clone();
                 while !self.pending.is_empty() {
                     progress(&mut self.pending, self.io.encrypted_bytes_max(), &context).await;
+                    context.wait_while_paused().await?;
                     self.write_done(Thread::Serving).await?;
                 }
                 Ok(())

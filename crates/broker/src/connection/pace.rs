@@ -102,6 +102,15 @@ impl<'a> Pace<'a> {
         self.sent += bytes;
     }
 
+    /// Waits while the node is paused. This time is not the peer's.
+    pub(super) async fn wait_while_paused(&mut self) -> io::Result<()> {
+        if self.context.is_paused() {
+            self.context.wait_while_paused().await?;
+            self.begin();
+        }
+        Ok(())
+    }
+
     /// Takes memory for a part of a file if it is free.
     pub(super) fn try_charge(&mut self, bytes: usize) -> bool {
         self.charge = self.context.cluster.memory.try_charge(self.context.client_host(), bytes);
@@ -147,8 +156,11 @@ impl<'a> Pace<'a> {
     /// Fails when the peer accepts nothing for too long, or too little while others wait for memory that it holds.
     pub(super) async fn keep<V>(&mut self, write: impl Future<Output = io::Result<V>>) -> io::Result<V> {
         let mut write = pin!(write);
+        let context = self.context;
         // Most responses are taken at once: they need no timer, and no memory once they are written.
-        if let Poll::Ready(written) = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
+        if !context.is_paused()
+            && let Poll::Ready(written) = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await
+        {
             return written;
         }
         if self.sending.is_none() && self.bytes > self.context.cluster.shares.limits().share {
@@ -156,14 +168,23 @@ impl<'a> Pace<'a> {
             self.sending = Some(memory.send(self.context.client_host(), self.bytes));
         }
         let holds_memory = self.sending.is_some() || self.charge.is_some();
-        let stalled_at = Instant::now() + self.context.cluster.config.write_timeout;
+        let mut stalled_at = Instant::now() + context.cluster.config.write_timeout;
         loop {
+            if context.is_paused() {
+                self.wait_while_paused().await?;
+                stalled_at = Instant::now() + context.cluster.config.write_timeout;
+            }
             let now = Instant::now();
             let left = stalled_at.saturating_duration_since(now);
             let in_time = (self.began + contended_time_for(self.sent)).saturating_duration_since(now);
             let look = if holds_memory { left.min(in_time.max(CONTENTION_CHECK)) } else { left };
-            if let Ok(written) = tokio::time::timeout(look, &mut write).await {
-                return written;
+            let unpaused = poll_fn(|cx| {
+                if context.is_paused() { Poll::Ready(None) } else { write.as_mut().poll(cx).map(Some) }
+            });
+            match tokio::time::timeout(look, unpaused).await {
+                Ok(Some(written)) => return written,
+                Ok(None) => continue,
+                Err(_) => {}
             }
             let allowed = contended_time_for(self.sent);
             let too_slow = self.began + allowed <= Instant::now();

@@ -102,6 +102,19 @@ pub(super) async fn write_beside(
     .await
 }
 
+/// Polls the requests in progress while no response may be written, until it is dropped.
+pub(super) async fn poll_without_end(
+    pending: &mut VecDeque<Pending>,
+    encrypted_max: usize,
+    context: &ConnectionContext,
+) {
+    poll_fn(|cx| {
+        poll_replies(pending, encrypted_max, context, cx);
+        Poll::Pending
+    })
+    .await
+}
+
 fn poll_replies(
     pending: &mut VecDeque<Pending>,
     encrypted_max: usize,

@@ -83,6 +83,7 @@ impl<T: Transport> ResponseWriter<'_, T> {
     async fn write_before_file(&mut self, memory: &mut WriteQueue) -> io::Result<()> {
         self.pace.begin();
         while let (Some(socket), Some(bytes)) = (self.io.tcp(), memory.single(MEMORY_PART_BYTES)) {
+            self.pace.wait_while_paused().await?;
             // A socket that takes all keeps the thread no longer than one that has to be awaited.
             tokio::task::coop::consume_budget().await;
             let more = SendFlags::MORE | SendFlags::NOSIGNAL;
@@ -214,6 +215,7 @@ impl<T: Transport> ResponseWriter<'_, T> {
         let end = slice.offset + slice.len as u64;
         while offset < end {
             let Some(socket) = self.io.tcp() else { return Err(io::ErrorKind::Unsupported.into()) };
+            self.pace.wait_while_paused().await?;
             self.pace.begin();
             // A socket that takes all keeps the thread no longer than one that has to be awaited.
             tokio::task::coop::consume_budget().await;

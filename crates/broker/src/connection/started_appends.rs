@@ -26,13 +26,10 @@ impl<T: Transport> Connection<T> {
     pub(super) async fn finish_appends(&mut self) {
         let Self { pending, context, flips, charge, decrypted, .. } = self;
         (*charge, *decrypted) = (None, None);
-        let (Some(node), Some((up, reachable, _))) = (context.cluster.node(context.node), *flips) else {
-            return;
-        };
+        let (Some(node), Some((flips, _))) = (context.cluster.node(context.node), *flips) else { return };
         tokio::select! {
             biased;
-            () = node.up.turned_since(up) => {}
-            () = node.reachable.turned_since(reachable) => {}
+            () = node.turned_since(flips) => {}
             () = appended(pending, &context.appends) => {}
             () = tokio::time::sleep(APPENDS_MAX) => tracing::warn!("produce requests of a client that has left take too long"),
         }

@@ -75,6 +75,14 @@ impl Raw {
         Heard::Answer(answer.into())
     }
 
+    /// Returns `true` if nothing arrives for a moment, neither bytes nor the end.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        peeked.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    }
+
     fn fill(&mut self, buf: &mut [u8]) -> bool {
         match self.stream.read_exact(buf) {
             Ok(()) => true,

@@ -142,13 +142,13 @@ pub(crate) struct AddArgs {
     control: ControlArgs,
 }
 
-/// Stops, starts, cuts off, slows down or adds a node
+/// Stops, starts, cuts off, pauses, slows down or adds a node
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
     /// The id of the node
     id: i32,
-    /// `stop` lets another node lead its partitions; `cut-off` leaves it leader
-    #[arg(value_parser = ["stop", "start", "cut-off", "reconnect", "lag", "add"])]
+    /// `stop` lets another node lead its partitions; `cut-off` leaves it leader; `pause` is SIGSTOP: it keeps its connections, too
+    #[arg(value_parser = ["stop", "start", "cut-off", "reconnect", "pause", "resume", "lag", "add"])]
     action: String,
     /// Milliseconds of `lag`; 0 ends it
     #[arg(long, value_name = "MS", required_if_eq("action", "lag"))]
@@ -384,6 +384,8 @@ impl NodeArgs {
             "start" => json!({ "up": true }),
             "cut-off" => json!({ "reachable": false }),
             "reconnect" => json!({ "reachable": true }),
+            "pause" => json!({ "paused": true }),
+            "resume" => json!({ "paused": false }),
             _ => json!({ "lag_ms": self.lag_ms }),
         };
         (format!("/nodes/{}", self.id), change)

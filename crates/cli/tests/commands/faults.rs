@@ -143,6 +143,24 @@ fn nodes_leaders_and_coordinators_are_moved() {
 }
 
 #[test]
+fn a_node_is_paused_and_resumed() {
+    let broker = Controlled::at_socket();
+    broker.ok(&["move", "--to", "2", "--topic", "orders"]);
+    broker.ok(&["node", "2", "pause"]);
+    // The other node names it as the leader, and it does not answer.
+    broker.produce(&["message.timeout.ms=1500"]).failed(1, &["not acknowledged"]);
+    broker.ok(&["node", "2", "resume"]);
+    broker.produce(&[]).succeeded();
+    broker.ok(&["node", "2", "stop"]);
+    broker.fault(&["node", "2", "pause"]).failed(1, &["node 2 is not up"]);
+    // A broker with a paused node ends.
+    broker.ok(&["node", "1", "pause"]);
+    let Controlled { broker, dir: _dir, .. } = broker;
+    broker.signal(Signal::TERM);
+    broker.wait().succeeded();
+}
+
+#[test]
 fn work_is_done_now_and_states_are_waited_for() {
     let broker = Controlled::at_socket();
     broker.ok(&["requests"]);

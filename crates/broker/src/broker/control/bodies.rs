@@ -119,6 +119,8 @@ pub(super) struct NodeBody {
     pub(super) up: Option<bool>,
     /// `false` cuts the node off: its connections end, and it stays leader.
     pub(super) reachable: Option<bool>,
+    /// `true` pauses the node, as SIGSTOP pauses a process, and `false` resumes it.
+    pub(super) paused: Option<bool>,
     /// Every response of the node is sent after this time; 0 ends that.
     pub(super) lag_ms: Option<u64>,
 }

@@ -98,7 +98,8 @@ impl Control {
 
     fn overview(&self) -> Value {
         let cluster = self.cluster();
-        let nodes = cluster.nodes().into_iter().map(|id| json!({ "id": id, "up": cluster.is_up(id) }));
+        let node = |id| json!({ "id": id, "up": cluster.is_up(id), "paused": cluster.is_paused(id) });
+        let nodes = cluster.nodes().into_iter().map(node);
         json!({
             "cluster_id": cluster.id(),
             "nodes": nodes.collect::<Vec<_>>(),
@@ -144,6 +145,15 @@ impl Control {
         }
         if let Some(lag_ms) = body.lag_ms {
             cluster.set_lag(id, Duration::from_millis(lag_ms));
+        }
+        match body.paused {
+            Some(true) if !cluster.pause(id) => {
+                return Err(Refusal::Conflict(format!("node {id} is not up: it cannot be paused")));
+            }
+            Some(true) | None => {}
+            Some(false) => {
+                cluster.resume(id);
+            }
         }
         let moves_listeners = body.up.is_some() || body.reachable.is_some();
         let followed = tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id));
