@@ -444,6 +444,24 @@ fn a_node_whose_address_is_taken_gets_a_lag() {
     drop(taken);
 }
 
+/// It continued for up to ten minutes, and had one of the 32 places of waits.
+#[test]
+fn a_wait_for_a_state_of_a_fork_ends_with_the_fork() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let broker = Broker::builder().memory().start().await.expect("a broker in memory");
+        let control = broker.control();
+        assert_eq!(control.answer("POST", "/forks", b"").await.body["id"], json!(1));
+        let body = br#"{ "group": "billing", "state": "Stable", "within_ms": 600000 }"#;
+        let mut wait = Box::pin(control.answer("POST", "/forks/1/wait", body));
+        assert!(tokio::time::timeout(Duration::ZERO, wait.as_mut()).await.is_err(), "it waits");
+        assert_eq!(control.answer("DELETE", "/forks/1", b"").await.status, 200);
+        let ended = tokio::time::timeout(PATIENCE, wait).await.expect("it has ended");
+        assert_eq!((ended.status, &ended.body["error"]), (409, &json!("the broker has stopped")));
+        broker.stop().await;
+    });
+}
+
 #[test]
 fn a_node_of_an_earlier_snapshot_finds_its_port_again() {
     let broker = broker();

@@ -248,7 +248,13 @@ impl Control {
             }
         };
         // The cluster that the broker serves now: it is another one after a restore.
-        let waited = wait_until(awaited, within, |since| awaited.look(&self.cluster(), since)).await;
+        let waits = wait_until(awaited, within, |since| awaited.look(&self.cluster(), since));
+        let waited = tokio::select! {
+            biased;
+            waited = waits => waited,
+            // A fork can end before the broker that carries its requests out.
+            () = self.asks.closed() => return Err(Refusal::Conflict("the broker has stopped".into())),
+        };
         waited.map(|()| json!({})).map_err(Refusal::TimedOut)
     }
 
