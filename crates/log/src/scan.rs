@@ -136,7 +136,7 @@ pub(crate) fn scan(
     Ok(scanned)
 }
 
-/// Walks the headers of a segment that was checked before, around its known damage.
+/// Walks the headers of a segment that was checked before, around its known damage: `bad` has no ranges of other segments.
 pub(crate) fn walk(
     file: &dyn File,
     from: u64,

@@ -304,7 +304,7 @@ impl Segment {
         Largest { timestamp: entry.timestamp, offset: self.base_offset + i64::from(entry.relative_offset) }
     }
 
-    /// Rebuilds both indexes from the batches.
+    /// Rebuilds both indexes from the batches. `bad` can have ranges of other segments.
     pub(crate) fn rebuild(
         &mut self,
         storage: &dyn Storage,
@@ -315,7 +315,9 @@ impl Segment {
         tracing::info!(dir, segment = self.base_offset, "rebuilds the indexes of a segment");
         let mut built = IndexBuilder::new(self.base_offset, interval);
         let log = self.log().clone();
-        let walked = walk(&*log, 0, self.size, bad, |header, position| built.note(header, position))?;
+        let bad: Vec<BadRange> =
+            bad.iter().filter(|range| range.segment == self.base_offset).copied().collect();
+        let walked = walk(&*log, 0, self.size, &bad, |header, position| built.note(header, position))?;
         if let Err(position) = walked {
             tracing::warn!(
                 dir,

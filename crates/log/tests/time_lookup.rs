@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{MemStorage, OpKind};
 use ottla_log::{AppendOptions, Log, LogConfig, ReadError, TimeLookupStep, find_by_time};
 use ottla_wire::Compression;
@@ -246,4 +247,33 @@ fn a_batch_above_the_limit_of_today_is_found_by_the_time_of_its_header() {
         let first = log.offset_for_timestamp(NOW).expect("read").expect("found");
         assert_eq!((first.timestamp, first.offset), (NOW + 2, 2), "{codec:?}");
     }
+}
+
+/// A segment whose indexes were built again lost the batches at the positions of another segment's damage. Its newest record was not found
+/// by its time.
+#[test]
+fn damage_in_one_segment_hides_no_records_of_another() {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &small());
+    for segment in 0..3 {
+        for n in 0..3 {
+            let later = if (segment, n) == (1, 0) { 5000 } else { n };
+            let bytes = batch(NOW + later, &[b"value"]);
+            log.append(NOW, bytes, AppendOptions::default()).expect("appended");
+        }
+        log.roll(NOW).expect("rolled");
+    }
+    log.close().expect("closed");
+    let files = log_files(&disk);
+    let mut bytes = disk.contents(&files[0]).expect("there");
+    bytes[62] ^= 0x10;
+    disk.set_contents(&files[0], &bytes);
+    disk.remove(&files[1].replace(".log", ".timeindex")).expect("removed");
+    let (mut log, report) = open(&disk, &small());
+    assert!(report.clean);
+    log.read(0, 1 << 20, i64::MAX, true).expect_err("damaged");
+    let found = log.offset_for_timestamp(NOW + 4000).expect("read").expect("found");
+    assert_eq!((found.timestamp, found.offset), (NOW + 5000, 3));
+    let newest = log.max_timestamp().expect("read").expect("found");
+    assert_eq!(newest, found);
 }
