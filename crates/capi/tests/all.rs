@@ -29,6 +29,7 @@ mod closing;
 mod commits;
 mod conf_interceptors;
 mod configuration;
+mod consumer_errors;
 mod consuming;
 mod destroying;
 mod documents;

@@ -239,6 +239,9 @@ impl From<ottla_client::Error> for Failure {
                 with_options(&reason)
             )),
             ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
+            ottla_client::Error::Partition { request, topic, partition, code, .. } => Self::Failed(
+                broker_refused(&format!("{request} topic `{topic}` partition {partition}"), code),
+            ),
             error @ (ottla_client::Error::Tls { .. } | ottla_client::Error::Authentication { .. }) => {
                 Self::Failed(with_options(&error.to_string()))
             }

@@ -83,7 +83,9 @@ pub use consumer::{
 #[cfg(feature = "connector")]
 pub use engine::Engine;
 pub use error::named_attempt::NamedAttempt;
-pub use error::{Error, HostLookupFailure, InvalidRecords, Persisted, ProduceError, ProduceErrorKind};
+pub use error::{
+    Error, HostLookupFailure, InvalidRecords, PartitionRequest, Persisted, ProduceError, ProduceErrorKind,
+};
 pub use log::{Context, LogCallback, LogLine};
 pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 #[cfg(feature = "connector")]

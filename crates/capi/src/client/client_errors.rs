@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use ottla_client::Error;
 
 use crate::client::handle::Handle;
+use crate::consume::consumer_errors::NO_PARTITION;
 use crate::errors::error_mapping::{fatal_of, of as code_of};
 use crate::errors::error_object::description;
 use crate::ffi::c_strings::{c_string, write_errstr};
@@ -55,7 +56,7 @@ impl Handle {
             let (reason, text) = (text, fatal_text(code, text));
             let code = RD_KAFKA_RESP_ERR__FATAL;
             if let Some(consuming) = self.consumer_state().filter(|_| self.config.group_id.is_some()) {
-                let (partition, offset) = (RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID);
+                let (partition, offset) = (NO_PARTITION, RD_KAFKA_OFFSET_INVALID);
                 let error = OwnedMessage::error(code, &text, None, partition, offset);
                 consuming.queue.push(Op::Message(error));
             } else {

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    Client, Consumer, ConsumerControl, EngineReply, Error, ErrorCode, Event, GroupHabits, GroupMetadata,
-    GroupProtocol, PartitionQueue, PolledHeld, PolledRecord, PolledRecords, RecordView, TopicPartition,
+    Client, Consumer, ConsumerControl, EngineReply, Error, Event, GroupMetadata, PartitionQueue, PolledHeld,
+    PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
-use crate::client::client_errors::fatal_text;
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::{CLOSE_TIMEOUT, Handle};
 use crate::client::topic_handle::Topic;
-use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
+use crate::consume::consumer_errors::{NO_PARTITION, error_message};
+use crate::errors::error_mapping::of_protocol as code_of_broker;
 use crate::errors::error_object::description;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
@@ -317,7 +317,7 @@ impl<R: NextRecord> RecordReader<R> {
                 let code = code_of_broker(error);
                 let reason = description(code).to_string_lossy();
                 let text = format!("Subscribed topic not available: {topic}: {reason}");
-                let (topic, none) = (handle.topic(&topic), RD_KAFKA_PARTITION_UA);
+                let (topic, none) = (handle.topic(&topic), NO_PARTITION);
                 Some(Op::Message(OwnedMessage::error(
                     code,
                     &text,
@@ -360,50 +360,6 @@ fn topic_of<'a>(
         *kept = Some((name.clone(), handle.upgrade()?.topic(name)));
     }
     kept.as_ref().map(|(_, topic)| topic)
-}
-
-/// Returns `true` if the refusal of a member ends its consumer.
-fn ends_consumer(handle: &Handle, code: ErrorCode) -> bool {
-    let is_new_protocol = handle.config.group_protocol == GroupProtocol::Consumer;
-    code == ErrorCode::FencedInstanceId || is_new_protocol && GroupHabits::Librdkafka.ends_member(code)
-}
-
-/// Returns the message that reports an error of the consumer.
-fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
-    let (topic, partition, offset) = match error {
-        Error::Corrupt { topic, partition, offset, .. }
-        | Error::OffsetOutOfRange { topic, partition, offset }
-        | Error::LogTruncated { topic, partition, offset, .. } => (Some(topic), *partition, *offset),
-        Error::NotAssigned { topic, partition } | Error::NoStartOffset { topic, partition, .. } => {
-            (Some(topic), *partition, RD_KAFKA_OFFSET_INVALID)
-        }
-        _ => (None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID),
-    };
-    let topic = topic.and_then(|name| Some(handle.upgrade()?.topic(name)));
-    if let (Error::Broker { code, .. }, Some(handle)) = (error, handle.upgrade())
-        && ends_consumer(&handle, *code)
-    {
-        // For instance, another member has the identity: this consumer cannot be used any more.
-        let (cause, text) = (code_of(error), error.to_string());
-        handle.note_fatal(cause, &text);
-        let text = fatal_text(cause, &text);
-        return OwnedMessage::error(RD_KAFKA_RESP_ERR__FATAL, &text, topic, partition, offset);
-    }
-    // Programs search the text of a reset for the description of its cause.
-    let cause = match error {
-        Error::OffsetOutOfRange { offset: 0.., .. } => Some(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE),
-        Error::OffsetOutOfRange { .. } => Some(RD_KAFKA_RESP_ERR__NO_OFFSET),
-        Error::NoStartOffset { code, .. } => Some(code_of_broker(*code)),
-        _ => None,
-    };
-    let (code, text) = match cause {
-        Some(cause) => (
-            RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
-            format!("{error} ({})", description(cause).to_string_lossy()),
-        ),
-        None => (code_of(error), error.to_string()),
-    };
-    OwnedMessage::error(code, &text, topic, partition, offset)
 }
 
 /// The operations that a reader has taken and not returned. An interceptor of the thread that reads may ask: 0, then.

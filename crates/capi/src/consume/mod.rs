@@ -1,5 +1,6 @@
 //! Consumers: groups, single partitions, and offsets.
 
+pub(crate) mod consumer_errors;
 pub(crate) mod consumer_state;
 pub mod group_consumer;
 pub mod group_metadata;

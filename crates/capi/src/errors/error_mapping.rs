@@ -20,7 +20,9 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
         Error::UnknownHost { .. } => RD_KAFKA_RESP_ERR__RESOLVE,
         Error::Tls { .. } => RD_KAFKA_RESP_ERR__SSL,
         Error::Authentication { .. } => RD_KAFKA_RESP_ERR__AUTHENTICATION,
-        Error::Broker { code, .. } | Error::Refused { code, .. } => of_protocol(*code),
+        Error::Broker { code, .. } | Error::Refused { code, .. } | Error::Partition { code, .. } => {
+            of_protocol(*code)
+        }
         Error::Unsupported { .. } => RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE,
         Error::Protocol { .. } | Error::Corrupt { .. } => RD_KAFKA_RESP_ERR__BAD_MSG,
         Error::OffsetOutOfRange { .. } | Error::NoStartOffset { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,

@@ -81,6 +81,20 @@ pub enum Error {
         /// The broker's message.
         message: String,
     },
+    /// The broker refused a consumer's request about one partition.
+    #[error("{request} topic `{topic}` partition {partition}: {code}")]
+    Partition {
+        /// The request.
+        request: PartitionRequest,
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The offset in the request: -1 is the end, and -2 the beginning; -1001 if it has none.
+        offset: i64,
+        /// The error code of the response.
+        code: ErrorCode,
+    },
     /// The broker is too old, or too new, for the request.
     #[error("broker {address}: {reason}")]
     Unsupported {
@@ -209,6 +223,33 @@ pub enum Error {
     /// The client was closed while the operation ran, or before.
     #[error("the client is closed")]
     Closed,
+}
+
+/// A request about one partition in [`Error::Partition`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PartitionRequest {
+    /// Records from an offset on.
+    Fetch {
+        /// The id of the node that refused; -1 if unknown.
+        node: i32,
+        /// The epoch of the record before the offset; -1 if unknown.
+        leader_epoch: i32,
+    },
+    /// The offset at which the partition begins or ends.
+    ListOffsets,
+    /// The committed offset of the consumer's group.
+    OffsetFetch,
+}
+
+/// The beginning of the error's text.
+impl std::fmt::Display for PartitionRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fetch { .. } => "fetch of",
+            Self::ListOffsets => "offsets of",
+            Self::OffsetFetch => "the committed offset of",
+        })
+    }
 }
 
 /// The description of a failed lookup of a host's addresses, inside the `io::Error` of a [`Connector`](crate::Connector). The client
@@ -352,7 +393,9 @@ impl Error {
             | Self::Transport { .. }
             | Self::UnknownHost { .. }
             | Self::TimedOut { .. } => true,
-            Self::Broker { code, .. } | Self::Refused { code, .. } => code.is_retriable(),
+            Self::Broker { code, .. } | Self::Refused { code, .. } | Self::Partition { code, .. } => {
+                code.is_retriable()
+            }
             Self::Produce(error) => error.is_retriable(),
             Self::Transaction(error) => error.is_retriable(),
             Self::Config(_)
@@ -377,7 +420,9 @@ impl Error {
     /// The error code of the broker's response, if it has one.
     pub fn broker_code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Broker { code, .. } | Self::Refused { code, .. } => Some(*code),
+            Self::Broker { code, .. } | Self::Refused { code, .. } | Self::Partition { code, .. } => {
+                Some(*code)
+            }
             // The code that a broker responds with for such a partition.
             Self::UnknownPartition { .. } => Some(ErrorCode::UnknownTopicOrPartition),
             Self::NoProducerId(error) => error.broker_code(),

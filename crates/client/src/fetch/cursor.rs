@@ -235,6 +235,11 @@ impl Cursor {
         (leader_epoch > self.validated_epoch).then_some(self.last_epoch)
     }
 
+    /// The epoch of the leader that wrote the last record before the position; -1 if unknown.
+    pub(crate) fn last_epoch(&self) -> i32 {
+        self.last_epoch
+    }
+
     /// Pauses or resumes fetching. A partition that is resumed at its end reports the end again.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         if self.paused && !paused {

@@ -20,7 +20,7 @@ use super::{
     split_by_files, standalone_partitions,
 };
 use crate::config::{GroupHabits, Rebalance};
-use crate::error::Error;
+use crate::error::{Error, PartitionRequest};
 use crate::fetch::core::CursorRef;
 use crate::fetch::cursor::{Cursor, Position};
 use crate::fetch::inbox::Item;
@@ -32,6 +32,9 @@ use crate::watchdog::cause::StallReason;
 /// The first pause between two lookups of committed offsets, and the longest one, which doubling leads to.
 const LOOKUP_PAUSE: Duration = Duration::from_millis(100);
 const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The offset of [`Error::Partition`] for a request without one.
+const NO_OFFSET: i64 = -1001;
 
 /// Performs a command of the application. Its commits are among `commits`, which end before the consumer leaves the group.
 pub(super) async fn on_control(
@@ -613,7 +616,8 @@ fn start_with(
         Ok(committed) => committed,
         Err(code) if code.is_retriable() => return false,
         Err(code) => {
-            let error = Error::Broker { what: format!("the committed offset of {at}"), code };
+            let (request, topic) = (PartitionRequest::OffsetFetch, at.topic.to_string());
+            let error = Error::Partition { request, topic, partition: at.partition, offset: NO_OFFSET, code };
             let failed = shared.cursors.update(at, |cursor| {
                 waits_for_offset(pending, cursor).then(|| {
                     cursor.position = Position::Failed;

@@ -61,7 +61,9 @@ pub(crate) struct StallReason {
 impl StallReason {
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error {
-            Error::Broker { code, .. } | Error::Refused { code, .. } => cause_of(*code),
+            Error::Broker { code, .. } | Error::Refused { code, .. } | Error::Partition { code, .. } => {
+                cause_of(*code)
+            }
             Error::Unreachable { .. } | Error::Transport { .. } | Error::UnknownHost { .. } => {
                 Cause::NoConnection
             }

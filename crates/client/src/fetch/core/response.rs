@@ -12,7 +12,7 @@ use super::FetchCore;
 use super::action::{Action, CursorRef, EpochEnd, EpochQuestion, FetchView, LeaderHint};
 use super::source::InFlight;
 use crate::config::OffsetReset;
-use crate::error::Error;
+use crate::error::{Error, PartitionRequest};
 use crate::fetch::cursor::{AnswerOutcome, Cursor, PartitionAnswer, Position};
 use crate::fetch::cursors::Table;
 use crate::fetch::inbox::Item;
@@ -23,6 +23,10 @@ use crate::watchdog::cause::{Cause, StallReason};
 
 /// The pause after an authentication or TLS failure: an administrator must act before an attempt can succeed.
 const SECURITY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The offsets of requests for the beginning and the end of a partition.
+const BEGINNING: i64 = -2;
+const END: i64 = -1;
 
 /// The contents of a response.
 #[derive(Clone, Copy, Debug, Default)]
@@ -300,7 +304,7 @@ impl FetchCore {
         let answer = PartitionAnswer { node, offset, error: answer.error_code, ends, records, aborted };
         let outcome = cursor.on_answer(answer, self.settings.decompressed_max_bytes);
         let with_records = matches!(outcome, AnswerOutcome::Deliver(_));
-        self.on_outcome(node, cursor, outcome, hint, now, view);
+        self.on_outcome((node, offset), cursor, outcome, hint, now, view);
         if let Some(offset) = cursor.end_reached(self.settings.isolation) {
             cursor.progress.set_end_reached(offset);
             if self.settings.enable_partition_eof {
@@ -324,7 +328,7 @@ impl FetchCore {
 
     fn on_outcome(
         &mut self,
-        node: i32,
+        (node, fetched): (i32, i64),
         cursor: &mut Cursor,
         outcome: AnswerOutcome,
         (leader, leader_epoch): (i32, i32),
@@ -377,25 +381,21 @@ impl FetchCore {
             }
             AnswerOutcome::Unauthorized { is_new } => {
                 if is_new {
-                    self.fail_with(cursor, ErrorCode::TopicAuthorizationFailed);
+                    let error = fetch_error((node, fetched), cursor, ErrorCode::TopicAuthorizationFailed);
+                    self.fail(cursor, error);
                 }
                 self.settings.block(cursor, now);
             }
             AnswerOutcome::ServerFailed { is_new } => {
-                let error = fetch_error(cursor, ErrorCode::UnknownServerError);
+                let error = fetch_error((node, fetched), cursor, ErrorCode::UnknownServerError);
                 self.on_server_failure(cursor, error, is_new, now);
             }
-            AnswerOutcome::Fail(code) => self.fail_with(cursor, code),
+            AnswerOutcome::Fail(code) => self.fail(cursor, fetch_error((node, fetched), cursor, code)),
             AnswerOutcome::Corrupt(offset, reason) => {
                 let topic = topic.to_string();
                 self.fail(cursor, Error::Corrupt { topic, partition, offset, reason });
             }
         }
-    }
-
-    /// Delivers the error of a fetch.
-    fn fail_with(&mut self, cursor: &Cursor, code: ErrorCode) {
-        self.fail(cursor, fetch_error(cursor, code));
     }
 
     /// The broker answered with UNKNOWN_SERVER_ERROR, which may pass: the request is repeated after a pause. The first of several such
@@ -491,6 +491,10 @@ impl FetchCore {
                         let TopicPartition { topic, partition } = &cursor.progress.at;
                         Error::NoStartOffset { topic: topic.to_string(), partition: *partition, code }
                     }
+                    (_, Error::Broker { code, .. }) => {
+                        let offset = if start == StartAt::Beginning { BEGINNING } else { END };
+                        refused(cursor, PartitionRequest::ListOffsets, offset, code)
+                    }
                     (_, error) => error,
                 };
                 self.fail(cursor, error);
@@ -585,10 +589,14 @@ impl FetchCore {
     }
 }
 
-/// The error of a fetch from the cursor's partition.
-fn fetch_error(cursor: &Cursor, code: ErrorCode) -> Error {
+/// The error of a fetch from the cursor's partition at this node and offset.
+fn fetch_error((node, offset): (i32, i64), cursor: &Cursor, code: ErrorCode) -> Error {
+    refused(cursor, PartitionRequest::Fetch { node, leader_epoch: cursor.last_epoch() }, offset, code)
+}
+
+fn refused(cursor: &Cursor, request: PartitionRequest, offset: i64, code: ErrorCode) -> Error {
     let TopicPartition { topic, partition } = &cursor.progress.at;
-    Error::Broker { what: format!("fetch of topic `{topic}` partition {partition}"), code }
+    Error::Partition { request, topic: topic.to_string(), partition: *partition, offset, code }
 }
 
 /// The cursor that a result is about, marked as changed; `None` if it was removed or moved since.

@@ -182,7 +182,7 @@ fn an_offset_that_is_not_available_asks_for_new_metadata() {
 fn a_fatal_error_stops_the_partition_and_reaches_the_application() {
     let (mut harness, spec) = waiting(&[at(0)]);
     harness.answer(&spec, response(SESSION, vec![failed(0, ErrorCode::UnsupportedCompressionType)]));
-    assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Broker { .. })]));
+    assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Partition { offset: 0, .. })]));
     harness.pass(Duration::from_secs(60));
     assert!(harness.fetches().is_empty());
     harness.seek(0, at(3));
@@ -195,7 +195,7 @@ fn a_topic_that_may_not_be_read_is_reported_once_and_fetched_again() {
     let (mut harness, spec) = waiting(&[at(0)]);
     let refused = || response(SESSION, vec![failed(0, ErrorCode::TopicAuthorizationFailed)]);
     harness.answer(&spec, refused());
-    assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Broker { .. })]));
+    assert!(matches!(&harness.poll_all()[..], [Item::Error(Error::Partition { offset: 0, .. })]));
     assert!(harness.fetches().is_empty(), "a pause comes first");
     harness.pass(Duration::from_secs(2));
     let spec = harness.one_fetch();
