@@ -1,6 +1,5 @@
 //! The configuration of a share consumer.
 
-use ottla_client::properties::{self, Scope};
 use ottla_client::{Config, Error, GroupProtocol};
 
 use crate::conf::{property_names, rd_kafka_conf_t};
@@ -70,6 +69,8 @@ impl rd_kafka_conf_t {
 
 #[cfg(test)]
 mod tests {
+    use ottla_client::properties::{self, Scope};
+
     use super::*;
 
     fn check(properties: &[(&str, &str)]) -> Result<Config, Error> {
