@@ -112,7 +112,7 @@ pub(super) async fn poll_without_end(
         poll_replies(pending, encrypted_max, context, cx);
         Poll::Pending
     })
-    .await
+    .await;
 }
 
 fn poll_replies(
