@@ -110,7 +110,7 @@ pub(super) async fn poll_without_end(
 ) {
     poll_fn(|cx| {
         poll_replies(pending, encrypted_max, context, cx);
-        Poll::Pending
+        Poll::<()>::Pending
     })
     .await;
 }
