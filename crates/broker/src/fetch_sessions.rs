@@ -327,16 +327,19 @@ impl FetchSessions {
             }
         }
         wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted, &name_of));
+        if session.partitions.list.is_empty() {
+            // As in Kafka, it ends. The caller holds the session itself.
+            self.end(request.session_id);
+            return Ok(Selected { session_id: 0, incremental: false, partitions: Vec::new() });
+        }
         let bytes = session.partitions.bytes;
         if bytes != before && !self.resize(request.session_id, bytes) {
             // The client begins again, as after a restart of the broker, and is then answered without a session.
             return Err(ErrorCode::FetchSessionIdNotFound);
         }
         let mut partitions = session.partitions.list.clone();
-        if !partitions.is_empty() {
-            session.turn = (session.turn + 1) % partitions.len();
-            partitions.rotate_left(session.turn);
-        }
+        session.turn = (session.turn + 1) % partitions.len();
+        partitions.rotate_left(session.turn);
         Ok(Selected { session_id: request.session_id, incremental: true, partitions })
     }
 

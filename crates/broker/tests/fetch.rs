@@ -242,6 +242,24 @@ fn a_session_tells_what_is_new_and_remembers_what_is_wanted() {
     assert_eq!(unknown.error_code, ErrorCode::FetchSessionIdNotFound);
 }
 
+/// It kept its place among the sessions.
+#[test]
+fn a_session_ends_when_its_last_partition_is_forgotten() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let full = FetchRequest { session_epoch: 0, ..fetch(Duration::ZERO, 0, &[0]) };
+    let session_id = connection.ask(12, &full).expect("an answer").session_id;
+    assert_ne!(session_id, 0, "a session");
+    let forget = ForgottenTopic { topic: "orders".into(), partitions: vec![0], ..Default::default() };
+    let mut request = FetchRequest { topics: Vec::new(), session_id, session_epoch: 1, ..full };
+    request.forgotten_topics_data = vec![forget];
+    let last = connection.ask(12, &request).expect("an answer");
+    assert_eq!((last.error_code, last.session_id, last.responses.len()), (ErrorCode::None, 0, 0));
+    let next = FetchRequest { forgotten_topics_data: Vec::new(), session_epoch: 2, ..request };
+    let next = connection.ask(12, &next).expect("an answer");
+    assert_eq!(next.error_code, ErrorCode::FetchSessionIdNotFound);
+}
+
 /// The high watermark beside OFFSET_OUT_OF_RANGE counted as known: the partition was left out of the next answers, and a client that
 /// fetched at its end then did not learn that it was there.
 #[test]
