@@ -42,6 +42,7 @@ mod not_blocking;
 mod oauth;
 mod offsets_topic;
 mod operation;
+mod panicking_disk;
 mod pausing;
 mod placement;
 mod racks;

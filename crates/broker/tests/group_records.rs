@@ -34,8 +34,8 @@ use ottla_protocol::messages::offset_delete::{
 use ottla_protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 
-use crate::common::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
 use crate::common::{PATIENCE, Raw};
+use crate::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
 
 const GROUP: &str = "billing";
 

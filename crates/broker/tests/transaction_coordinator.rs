@@ -15,7 +15,7 @@ use ottla_log::check_log;
 use ottla_log::storage::Storage;
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 
-use crate::common::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
+use crate::panicking_disk::{HAS_WRITTEN, PanicsBehindAppends};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ORDERS: &str = "orders";

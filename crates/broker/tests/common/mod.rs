@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub(crate) mod memory;
-pub(crate) mod panicking_disk;
 pub(crate) mod sound;
 pub(crate) mod world;
 
