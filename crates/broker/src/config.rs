@@ -101,7 +101,7 @@ pub struct BrokerConfig {
     pub replica_selector: ReplicaSelector,
     /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
     pub auto_create_topics: bool,
-    /// `delete.topic.enable`: clients may delete topics. On by default.
+    /// `delete.topic.enable`: clients may delete topics, as by default.
     pub delete_topics: bool,
     /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
     pub partitions_default: i32,

@@ -209,6 +209,12 @@ fn document() -> String {
         out += &row(setting, &synonyms.join(", "), setting.effect.unwrap_or("none"));
     }
     out += &of_brokers();
+    out += &of_groups_and_metrics();
+    out
+}
+
+fn of_groups_and_metrics() -> String {
+    let mut out = String::new();
     for (title, scope) in [("Groups", Scope::Group), ("Client metrics", Scope::ClientMetrics)] {
         out +=
             &format!("\n## {title}\n\n| Configuration | Default | Changes | Effect |\n|---|---|---|---|\n");

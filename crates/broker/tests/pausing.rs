@@ -94,7 +94,7 @@ fn a_large_response_stops_in_a_pause_and_its_rest_comes_after_it() {
     let size = usize::try_from(i32::from_be_bytes(size)).expect("a size");
     assert!(cluster.pause(2));
 
-    // What the kernel has arrives.
+    // The bytes that the kernel has arrive.
     stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a socket");
     let (mut part, mut received) = (vec![0; 1 << 20], 0);
     let end = loop {

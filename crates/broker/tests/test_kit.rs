@@ -211,7 +211,7 @@ fn a_wait_ends_although_the_state_has_come_and_gone_since_its_beginning() {
     for wait in transaction {
         assert_eq!(runtime.block_on(wait), Ok(()));
     }
-    // What was before a wait does not count.
+    // States from before a wait do not count.
     let short = cluster.wait_for_transaction("till", "Ongoing", Duration::from_millis(20));
     assert_eq!(runtime.block_on(short).expect_err("it is over").found, "CompleteCommit");
 }

@@ -102,7 +102,7 @@ fn settings_of_a_topic_hold_across_a_restart() {
 /// It was that of the arrival of the request: while a batch was checked, others were appended with later times.
 #[test]
 fn log_append_time_is_the_time_of_the_append() {
-    // It goes on with each look at it.
+    // It advances with each look at it.
     let clock = AtomicI64::new(NOW_MS);
     let clock = Clock::Custom(Arc::new(move || clock.fetch_add(1, Ordering::Relaxed)));
     let broker = Broker::builder().memory().clock(clock).spawn().expect("a broker");

@@ -401,6 +401,22 @@ fn interceptors_see_what_becomes_of_a_configuration() {
     }
 }
 
+/// Asserts that no client is made, with an error that begins with the text.
+fn is_refused_with(kind: rd_kafka_type_t, properties: &[(&CStr, &CStr)], text: &str) {
+    let conf = rd_kafka_conf_new();
+    for (name, value) in properties {
+        assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK, "{name:?}");
+    }
+    let mut errstr = [0_u8; 512];
+    // SAFETY: a configuration, and a buffer of that size.
+    let rk = unsafe { rd_kafka_new(kind, conf, errstr.as_mut_ptr().cast(), errstr.len()) };
+    assert!(rk.is_null(), "{text}");
+    let refusal = CStr::from_bytes_until_nul(&errstr).expect("always ended").to_str().expect("UTF-8");
+    assert!(refusal.starts_with(text), "{refusal}");
+    // SAFETY: the application keeps the configuration of a client that was refused.
+    unsafe { rd_kafka_conf_destroy(conf) };
+}
+
 /// Tests of confluent-kafka-dotnet (`InvalidHandle.cs`) and rdkafka-ruby (`config_test.rb`) search the first text, and programs the others:
 /// all were our own.
 #[test]
@@ -482,18 +498,7 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
         ),
     ];
     for (kind, properties, text) in cases {
-        let conf = rd_kafka_conf_new();
-        for (name, value) in properties {
-            assert_eq!(set(conf, name, value).0, RD_KAFKA_CONF_OK, "{name:?}");
-        }
-        let mut errstr = [0_u8; 512];
-        // SAFETY: a configuration, and a buffer of that size.
-        let rk = unsafe { rd_kafka_new(kind, conf, errstr.as_mut_ptr().cast(), errstr.len()) };
-        assert!(rk.is_null(), "{text}");
-        let refusal = CStr::from_bytes_until_nul(&errstr).expect("always ended").to_str().expect("UTF-8");
-        assert!(refusal.starts_with(text), "{refusal}");
-        // SAFETY: the application keeps the configuration of a client that was refused.
-        unsafe { rd_kafka_conf_destroy(conf) };
+        is_refused_with(kind, properties, text);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Records that are damaged on their way to a processor in C, whose `check.crcs` is off as in librdkafka.
+//! Records that are damaged on their way to a processor in C. As in librdkafka, its `check.crcs` is off.
 
 use std::ffi::c_void;
 use std::io::{Read, Write};

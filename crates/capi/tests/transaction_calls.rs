@@ -90,7 +90,7 @@ fn a_transactional_call_in_a_wrong_state_has_the_text_of_the_original() {
     }
 }
 
-/// The call waited for the records, which nobody could send, before it looked at the state.
+/// The call waited for the records, which no thread could send, before it looked at the state.
 #[test]
 fn a_commit_in_a_wrong_state_does_not_wait_for_records() {
     let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", "127.0.0.1:1")]));

@@ -129,8 +129,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes again what was made without the batches of these segments. What can only be written as a whole comes first: if the disk is
-    /// full, nothing else has changed.
+    /// Makes again what was made without the batches of these segments. The files that can only be written as a whole come first: if
+    /// the disk is full, nothing else has changed.
     fn make_again(
         &mut self,
         served: &[RestoredSegment],

@@ -95,7 +95,7 @@ impl BrokerBuilder {
 
     /// The id of the first node, as the property `node.id`; further nodes have the ids after it. 1 by default.
     ///
-    /// What was stored for nodes, such as the replicas of partitions, belongs to the same nodes after a start with another id.
+    /// Stored facts about nodes, such as the replicas of partitions, belong to the same nodes after a start with another id.
     ///
     /// ```
     /// use ottla_broker::Broker;

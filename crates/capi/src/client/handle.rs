@@ -108,6 +108,15 @@ extern "C" fn on_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Registers the count of forks once for the process.
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the function only counts.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(on_fork_in_child));
+    });
+}
+
 impl Handle {
     /// Returns the client, unless it is destroyed or was created by a parent of this process. `function` is the name for
     /// the report about a destroyed client.
@@ -142,11 +151,7 @@ impl Handle {
         role: Role,
         conf: Box<rd_kafka_conf_t>,
     ) -> Result<Arc<Self>, (Box<rd_kafka_conf_t>, Error)> {
-        static ONCE: Once = Once::new();
-        // SAFETY: the function only counts.
-        ONCE.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(on_fork_in_child));
-        });
+        count_forks();
         let (kind, callbacks) = (role.kind(), *conf.callbacks());
         let later: Arc<EarlyLogLines> = Arc::default();
         let mut config = Self::client_config(kind, &conf, &callbacks);

@@ -72,7 +72,7 @@ fn text_of(handle: Option<&Handle>, error: &Error) -> String {
     }
 }
 
-/// The request of a group's member that failed. What the client advises in some cases stays.
+/// The request of a group's member that failed. The client's advice stays, where there is some.
 fn refused(what: &str) -> Cow<'_, str> {
     match what.split_once(" of group `") {
         Some((request @ ("JoinGroup" | "SyncGroup"), group)) if !group.contains("`: ") => {

@@ -64,7 +64,7 @@ pub enum TransactionErrorKind {
         request: &'static str,
         /// The subject of the request, and the broker's message, if it has one.
         what: String,
-        /// The error code of the response.
+        /// The error code from the coordinator.
         code: ErrorCode,
     },
     /// Another producer with this `transactional.id` has taken over, or the coordinator aborted the transaction because

@@ -234,7 +234,7 @@ mod tests {
         CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate")
     }
 
-    /// What webpki says to a certificate of version 1.
+    /// The answer of webpki to a certificate of version 1.
     #[derive(Debug)]
     struct Webpki;
 

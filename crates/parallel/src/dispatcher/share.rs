@@ -458,7 +458,7 @@ impl ShareDispatcher {
         result
     }
 
-    /// Takes renewed records, and those that arrive late. They may be behind errors, as of a group that has refused the member.
+    /// Takes renewed records, and those that arrive late. They may be behind errors: a group may have refused the member.
     fn take_late(&mut self, now: Instant) {
         loop {
             match self.consumer.take_arrived() {

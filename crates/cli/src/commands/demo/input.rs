@@ -86,7 +86,7 @@ impl Input {
                     let Some(path) = files.next() else { return Ok(None) };
                     *open = Some(Lines::of_file(&path, LINE_LIMIT)?);
                 }
-                // Nobody chose these files: a long line in one of them must not end the demo.
+                // The user chose none of these files: a long line in one of them must not end the demo.
                 open.as_mut().map_or(Ok(None), Lines::next_part)
             }
         }

@@ -300,7 +300,7 @@ fn offsets(request: &AcknowledgeRequest) -> Vec<(i64, i64)> {
     ranges.iter().map(|range| (range.first_offset, range.last_offset)).collect()
 }
 
-/// A broker without renewals, as of Apache Kafka 4.1, got none of both, and the records that were accepted came again.
+/// A broker without renewals (Apache Kafka 4.1) got none of both, and the records that were accepted came again.
 #[test]
 fn renewals_go_in_a_request_of_their_own_behind_the_others() {
     let mut story = Story::new(ShareAcquireMode::BatchOptimized, &[KEY]);
