@@ -594,6 +594,8 @@ impl<T: Transport> Connection<T> {
                 }
                 Reply::AnswerPart(chain, _, bytes) => {
                     write_response(&mut self.io, pace, prefix(chain, bytes)).await?;
+                    // Unread requests behind it would reset the connection, and bytes that are not sent would be lost.
+                    Box::pin(end_gently(&mut self.io)).await;
                     return Err(Closed::Peer("cut by an intercept within a response".into()));
                 }
                 Reply::Nothing => (0, ErrorTally::default()),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it waits")]
 
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use ottla_broker::{
 };
 use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Seal;
@@ -367,4 +369,32 @@ fn a_metadata_request_of_version_0_with_an_empty_list_names_each_topic() {
     let ask = |version| Raw::connect(broker.addresses()[0]).ask(version, &request);
     assert!(ask(1).is_some(), "it names no topic");
     assert!(ask(0).is_none(), "it names all");
+}
+
+/// The requests behind it were unread when the connection was closed. The system reset it, and the client got a part of the bytes.
+#[test]
+fn a_response_is_sent_up_to_its_cut_although_more_requests_have_come() {
+    /// More than the system sends before the client reads.
+    const BYTES: usize = 200_000;
+    let broker = broker(1);
+    let cluster = broker.cluster();
+    assert!(cluster.set_leader("orders", 0, 1));
+    let mut client = Raw::connect(broker.addresses()[0]);
+    let records = batch(&[&vec![b'x'; 2 * BYTES]], &Seal::default());
+    assert_eq!(client.produce("orders", 1, &records).error_code, ErrorCode::None);
+    cluster.intercept(ApiKey::Fetch, None, 1, Fault::CutAt(BYTES));
+    let partition =
+        FetchPartition { partition_max_bytes: i32::MAX, current_leader_epoch: -1, ..Default::default() };
+    let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let fetch = FetchRequest { max_bytes: i32::MAX, topics: vec![topic], ..Default::default() };
+    let behind = framed(9, &MetadataRequest::default()).repeat(5_000);
+    client.send(&[framed(12, &fetch), behind].concat());
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.connections_open() > 0 {
+        assert!(Instant::now() < deadline, "it is open");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let mut received = Vec::new();
+    client.into_stream().read_to_end(&mut received).expect("it is not reset");
+    assert_eq!(received.len(), BYTES);
 }
