@@ -385,6 +385,12 @@ impl FetchSessions {
         drop(ended);
     }
 
+    /// Ends all sessions: the node has stopped.
+    pub(crate) fn end_all(&self) {
+        let mut state = self.lock();
+        (state.sessions, state.bytes) = (FxHashMap::default(), 0);
+    }
+
     /// Counts the new size of a session. Returns `false` if there is no room for it: the session is removed.
     fn resize(&self, id: i32, bytes: usize) -> bool {
         let mut state = self.lock();

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use ottla_broker::{AddNodeError, Broker, BrokerThread};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::metadata::MetadataResponse;
 
 use crate::common;
@@ -101,6 +103,32 @@ fn a_node_that_exists_and_an_id_below_zero_are_refused() {
         assert_eq!(broker.add_node(id), Ok(()));
     }
     assert_eq!(broker.add_node(66), Err(AddNodeError::TooMany(66)));
+}
+
+/// A client continued the session of the node that was gone.
+#[test]
+fn a_node_that_starts_again_knows_no_fetch_session_of_before() {
+    let broker = one_node();
+    let fetch = |session_id, session_epoch| {
+        let partition = FetchPartition { current_leader_epoch: -1, ..Default::default() };
+        let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+        let request = FetchRequest { session_id, session_epoch, topics: vec![topic], ..Default::default() };
+        let response = Raw::connect(broker.addresses()[0]).ask(12, &request).expect("an answer");
+        (response.error_code, response.session_id)
+    };
+    let restart = || assert!(broker.cluster().take_down(1) && broker.cluster().take_up(1));
+    let replace = || {
+        assert!(broker.cluster().decommission(1));
+        assert_eq!(broker.add_node(1), Ok(()));
+    };
+    for start_again in [&restart as &dyn Fn(), &replace] {
+        let (_, session_id) = fetch(0, 0);
+        assert_ne!(session_id, 0);
+        assert_eq!(fetch(session_id, 1), (ErrorCode::None, session_id));
+        start_again();
+        broker.block_on(|cluster| async move { cluster.listeners_followed(1).await });
+        assert_eq!(fetch(session_id, 2).0, ErrorCode::FetchSessionIdNotFound);
+    }
 }
 
 #[test]

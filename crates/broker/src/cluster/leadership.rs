@@ -318,6 +318,8 @@ impl Cluster {
         if !node.up.turn(up) {
             return true;
         }
+        // A new process knows none, and requests that are ending can have begun some.
+        node.sessions.end_all();
         if up {
             self.lead_preferred(id);
         } else {

@@ -325,6 +325,7 @@ impl Cluster {
             let sessions = FetchSessions::new(SessionLimits::of(&self.config), lock(&self.rng).fork());
             Node::new(id, sessions)
         })?;
+        node.sessions.end_all();
         node.up.turn(true);
         node.reachable.turn(true);
         self.lead_preferred(id);
