@@ -258,6 +258,11 @@ impl Cluster {
         self.node(node).is_some_and(Node::is_up)
     }
 
+    /// Returns `true` while a node accepts connections: it is up and reachable. One that is paused leaves them unanswered.
+    pub fn accepts_connections(&self, node: i32) -> bool {
+        self.node(node).is_some_and(Node::is_open)
+    }
+
     /// Ids of all nodes.
     pub fn nodes(&self) -> Vec<i32> {
         self.node_ids().collect()

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub struct Network {
 struct State {
     rng: fastrand::Rng,
     network_faults: NetworkFaults,
-    listeners: BTreeMap<String, mpsc::UnboundedSender<Pipe>>,
+    listeners: BTreeMap<String, Listener>,
     links: BTreeMap<u64, Arc<Mutex<Link>>>,
     next_link: u64,
     planned_cut: Option<PlannedCut>,
@@ -115,6 +115,29 @@ struct State {
     frozen: Option<String>,
     /// Connection attempts at the current instant.
     attempts: (Instant, u64),
+}
+
+/// A host that was opened.
+#[derive(Debug)]
+struct Listener {
+    accept: mpsc::UnboundedSender<Pipe>,
+    /// The node behind it, unless a test accepts the connections itself. The network keeps no broker alive.
+    node: Option<(Weak<Cluster>, i32)>,
+}
+
+impl Listener {
+    /// Returns `true` until the receiver of its connections is dropped.
+    fn is_served(&self) -> bool {
+        !self.accept.is_closed()
+    }
+
+    /// Returns `true` if it accepts connections: its node may be stopped or cut off.
+    fn is_open(&self) -> bool {
+        let accepts = |(cluster, node): &(Weak<Cluster>, i32)| {
+            cluster.upgrade().is_some_and(|cluster| cluster.accepts_connections(*node))
+        };
+        self.is_served() && self.node.as_ref().is_none_or(accepts)
+    }
 }
 
 impl Network {
@@ -168,8 +191,12 @@ impl Network {
 
     /// The connections to `host` arrive at the receiver until it is dropped.
     pub fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<Pipe> {
+        self.open_host(host, None)
+    }
+
+    fn open_host(&self, host: &str, node: Option<(Weak<Cluster>, i32)>) -> mpsc::UnboundedReceiver<Pipe> {
         let (accept, accepted) = mpsc::unbounded_channel();
-        self.lock().listeners.insert(host.to_owned(), accept);
+        self.lock().listeners.insert(host.to_owned(), Listener { accept, node });
         accepted
     }
 
@@ -180,7 +207,12 @@ impl Network {
 
     /// Returns `true` while connections to `host` are accepted.
     pub fn is_listening(&self, host: &str) -> bool {
-        self.lock().listeners.get(host).is_some_and(|listener| !listener.is_closed())
+        self.lock().listeners.get(host).is_some_and(Listener::is_open)
+    }
+
+    /// Returns `true` while a broker serves `host`, whose node may be stopped or cut off.
+    pub(crate) fn is_served(&self, host: &str) -> bool {
+        self.lock().listeners.get(host).is_some_and(Listener::is_served)
     }
 
     /// Changes the faults. Existing connections keep their planned break, unless the new faults are none.
@@ -221,9 +253,9 @@ impl Network {
     }
 
     /// Serves the connections to `node-N`, the host that node N of a broker without listeners advertises, until the future
-    /// is dropped, which cuts them. The host accepts connections from the call on.
+    /// is dropped, which cuts them. The host accepts connections from the call on, while the node is neither stopped nor cut off.
     pub fn serve(&self, cluster: Arc<Cluster>, node: i32) -> impl Future<Output = ()> + Send + 'static {
-        let mut accepted = self.listen(&host_of(node));
+        let mut accepted = self.open_host(&host_of(node), Some((Arc::downgrade(&cluster), node)));
         async move {
             let mut connections = JoinSet::new();
             loop {
@@ -274,7 +306,7 @@ impl Network {
         }
         let mut state = self.lock();
         let State { rng, network_faults, listeners, links, next_link, planned_cut, trace, .. } = &mut *state;
-        let Some(listener) = listeners.get(host).filter(|listener| !listener.is_closed()) else {
+        let Some(listener) = listeners.get(host).filter(|listener| listener.is_open()) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
         let id = *next_link;
@@ -300,7 +332,7 @@ impl Network {
             end,
             sleep: Box::pin(tokio::time::sleep(NEVER)),
         };
-        let _ = listener.send(pipe(1));
+        let _ = listener.accept.send(pipe(1));
         Ok(pipe(0))
     }
 

@@ -75,7 +75,7 @@ impl VirtualTime {
     /// # Panics
     /// If a broker of this network is running: stop it first, or start the other one with [`on_another_network`](Self::on_another_network).
     pub async fn start_broker(&self, builder: BrokerBuilder) -> Result<VirtualBroker, StartError> {
-        assert!(!self.network.is_listening("node-1"), "a broker of this network is running");
+        assert!(!self.network.is_served("node-1"), "a broker of this network is running");
         let builder = builder.no_listener().clock(self.wall.of_broker()).seed(self.seed());
         let broker = builder.syncer(Syncer::Inline(Duration::ZERO)).start().await?;
         Ok(VirtualBroker::serve(broker, self.network.clone()))

@@ -6,12 +6,13 @@
 #[path = "../examples/virtual_time.rs"]
 mod example;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{AnsweredRequest, ApiKey, Broker, RequestObserver, TopicConfig};
 use ottla_client::{
-    Config, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
+    Config, Connector, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
 };
 use ottla_testkit::{EPOCH_MS, VirtualBroker, VirtualClient, VirtualTime, run};
 use tokio::time::Instant as VirtualInstant;
@@ -183,6 +184,33 @@ fn a_producer_retries_through_an_outage_of_ten_minutes_and_gives_up_after_its_ti
         assert!(gave_up >= Duration::from_secs(120) && gave_up < Duration::from_secs(130), "{gave_up:?}");
         assert_eq!(late.expect("delivered"), Some(2));
         assert!(delivered >= outage && delivered < outage + Duration::from_secs(30), "{delivered:?}");
+        broker.stop().await;
+    });
+}
+
+/// The host accepted connections and closed them: no client saw a broker that is gone.
+#[test]
+fn a_node_that_is_stopped_or_cut_off_refuses_connections() {
+    run(23, async |time| {
+        let broker = time.start_broker(Broker::builder().nodes(2)).await.expect("a new broker");
+        let cluster = broker.cluster();
+        let connect = async |host: &'static str| {
+            let connected = time.network().connect(host, 9092).await;
+            connected.map(drop).map_err(|error| error.kind())
+        };
+        let stop = |on| if on { cluster.take_up(1) } else { cluster.take_down(1) };
+        let cut_off = |on| cluster.set_reachable(1, on);
+        for turn in [&stop as &dyn Fn(bool) -> bool, &cut_off] {
+            assert_eq!(connect("node-1").await, Ok(()));
+            assert!(turn(false));
+            assert_eq!(connect("node-1").await, Err(ErrorKind::ConnectionRefused));
+            assert!(!time.network().is_listening("node-1") && time.network().is_listening("node-2"));
+            assert_eq!(connect("node-2").await, Ok(()));
+            assert!(turn(true) && time.network().is_listening("node-1"));
+        }
+        let client = client(&time, &broker);
+        broker.cluster().add_topic("orders", 1).expect("a new topic");
+        assert_eq!(write(&client, "v").await.expect("a broker that works"), Some(0));
         broker.stop().await;
     });
 }
