@@ -33,7 +33,7 @@ use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
 use control::Ask;
 use current_cluster::CurrentCluster;
-use listening::{Advertised, bootstrap_servers_of};
+use listening::{Advertised, advertise_host, bootstrap_servers_of};
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -199,12 +199,17 @@ impl Broker {
         client
     }
 
-    /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again.
+    /// Adds a node to the running cluster, on an ephemeral port beside the first node, or a removed one again. In a broker without
+    /// listeners it has the address of a host `node-N`, as the others have.
+    ///
+    /// # Errors
+    /// See [`AddNodeError`].
     pub async fn add_node(&mut self, id: i32) -> Result<(), AddNodeError> {
-        if self.listeners.is_empty() {
-            return Err(AddNodeError::NoListener(id));
-        }
         let cluster = self.cluster();
+        if self.listeners.is_empty() {
+            advertise_host(cluster.add_node(id)?);
+            return Ok(());
+        }
         if cluster.add_node(id)?.has_address() {
             let opened = tokio::time::timeout(LISTEN_WITHIN, cluster.listeners_followed(id)).await;
             return opened.map_err(|_| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ottla_broker::{Broker, Cluster, Snapshot, SnapshotError};
+use ottla_broker::{AddNodeError, Broker, Cluster, Snapshot, SnapshotError};
 use tokio::task::JoinSet;
 
 use crate::network::{Network, host_of};
@@ -40,9 +40,13 @@ impl VirtualBroker {
 
     fn listen(&mut self) {
         for node in self.broker.cluster().nodes() {
-            self.hosts.names.insert(host_of(node));
-            self.servers.spawn(self.hosts.network.serve(self.broker.cluster(), node));
+            self.serve_node(node);
         }
+    }
+
+    fn serve_node(&mut self, node: i32) {
+        self.hosts.names.insert(host_of(node));
+        self.servers.spawn(self.hosts.network.serve(self.broker.cluster(), node));
     }
 
     /// The value of `bootstrap.servers` for clients: `node-1:9092`, and so on for each node.
@@ -53,6 +57,16 @@ impl VirtualBroker {
     /// Returns the state of the nodes, with the calls that arrange faults. [`restore`](Self::restore) replaces it.
     pub fn cluster(&self) -> Arc<Cluster> {
         self.broker.cluster()
+    }
+
+    /// Adds a node to the running cluster as the host `node-N`, or a removed one again: [`Broker::add_node`].
+    ///
+    /// # Errors
+    /// See [`AddNodeError`].
+    pub async fn add_node(&mut self, id: i32) -> Result<(), AddNodeError> {
+        self.broker.add_node(id).await?;
+        self.serve_node(id);
+        Ok(())
     }
 
     /// Copies the data as it is now: [`Broker::snapshot`].

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{AnsweredRequest, ApiKey, Broker, RequestObserver, TopicConfig};
+use ottla_broker::{AddNodeError, AnsweredRequest, ApiKey, Broker, RequestObserver, TopicConfig};
 use ottla_client::{
     Config, Connector, Consumer, Error, GroupProtocol, OffsetReset, Polled, Record, StartAt, TopicPartition,
 };
@@ -211,6 +211,35 @@ fn a_node_that_is_stopped_or_cut_off_refuses_connections() {
         let client = client(&time, &broker);
         broker.cluster().add_topic("orders", 1).expect("a new topic");
         assert_eq!(write(&client, "v").await.expect("a broker that works"), Some(0));
+        broker.stop().await;
+    });
+}
+
+/// A test on virtual time had the nodes of its beginning.
+#[test]
+fn nodes_are_added_removed_and_added_again_on_virtual_time() {
+    run(24, async |time| {
+        let mut broker = broker(&time).await;
+        let client = client(&time, &broker);
+        assert_eq!(write(&client, "by the first").await.expect("a broker that works"), Some(0));
+        broker.add_node(2).await.expect("a new node");
+        assert_eq!(broker.add_node(2).await, Err(AddNodeError::Exists(2)));
+        assert_eq!(broker.bootstrap_servers(), "node-1:9092,node-2:9092");
+        for (round, offset) in [1, 3].into_iter().enumerate() {
+            assert!(broker.cluster().set_leader("orders", 0, 2));
+            assert_eq!(write(&client, "by the second").await.expect("it is served"), Some(offset));
+            assert!(broker.cluster().decommission(2));
+            assert!(!time.network().is_listening("node-2"));
+            assert_eq!(write(&client, "by the first").await.expect("it leads again"), Some(offset + 1));
+            if round == 0 {
+                broker.add_node(2).await.expect("it was removed");
+            }
+        }
+        let snapshot = broker.snapshot().expect("a broker in memory");
+        broker.add_node(7).await.expect("a new node");
+        broker.restore(&snapshot).await.expect("a sound snapshot");
+        assert_eq!(broker.bootstrap_servers(), "node-1:9092");
+        assert_eq!(broker.cluster().nodes(), [1]);
         broker.stop().await;
     });
 }

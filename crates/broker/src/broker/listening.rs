@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Bound, Broker, BrokerBuilder, StartError, periodic};
 use crate::cluster::Cluster;
+use crate::cluster::nodes::Node;
 use crate::config::Listener;
 use crate::security::active_listener::{ActiveListener, PLAINTEXT};
 use crate::security::secure_dir::{SecureDir, hosts_of};
@@ -90,7 +91,7 @@ impl Broker {
         for node in cluster.node_ids() {
             self.listen(node, |first, index| address_of(first, node, index), advertised(node)).await?;
             if let Some(node) = cluster.node(node).filter(|_| self.listeners.is_empty()) {
-                node.advertise(&format!("node-{}", node.id), 9092);
+                advertise_host(node);
             }
         }
         self.tasks.spawn(periodic::run(cluster));
@@ -125,6 +126,11 @@ impl Broker {
         }
         Ok(())
     }
+}
+
+/// Sets the address of a node without listeners: a host of a simulated network.
+pub(super) fn advertise_host(node: &Node) {
+    node.advertise(&format!("node-{}", node.id), 9092);
 }
 
 /// Makes ready what a listener with SASL needs.

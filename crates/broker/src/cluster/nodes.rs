@@ -64,7 +64,7 @@ pub enum AddNodeError {
     /// No more nodes can be added.
     #[error("node {0}: {ADDED_MAX} nodes were added to this cluster, which is the maximum")]
     TooMany(i32),
-    /// The node has no listener: there is no address, or its broker has stopped.
+    /// The node has no listener: its address is taken, or its broker has stopped.
     #[error("node {0} cannot listen")]
     NoListener(i32),
 }
