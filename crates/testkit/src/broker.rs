@@ -1,6 +1,6 @@
 //! A broker whose listeners are hosts of the simulated network.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ottla_broker::{AddNodeError, Broker, Cluster, Snapshot, SnapshotError};
@@ -21,18 +21,21 @@ pub struct VirtualBroker {
 #[derive(Debug)]
 struct Hosts {
     network: Network,
-    names: BTreeSet<String>,
+    /// The last listener of each host. Those of the next broker of the network stay.
+    listeners: BTreeMap<String, u64>,
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        self.names.iter().for_each(|host| self.network.close(host));
+        for (host, listener) in &self.listeners {
+            self.network.close(host, *listener);
+        }
     }
 }
 
 impl VirtualBroker {
     pub(crate) fn serve(broker: Broker, network: Network) -> Self {
-        let hosts = Hosts { network, names: BTreeSet::new() };
+        let hosts = Hosts { network, listeners: BTreeMap::new() };
         let mut serving = Self { broker, hosts, servers: JoinSet::new() };
         serving.listen();
         serving
@@ -45,8 +48,9 @@ impl VirtualBroker {
     }
 
     fn serve_node(&mut self, node: i32) {
-        self.hosts.names.insert(host_of(node));
-        self.servers.spawn(self.hosts.network.serve(self.broker.cluster(), node));
+        let (listener, serving) = self.hosts.network.serve_numbered(self.broker.cluster(), node);
+        self.hosts.listeners.insert(host_of(node), listener);
+        self.servers.spawn(serving);
     }
 
     /// The value of `bootstrap.servers` for clients: `node-1:9092`, and so on for each node.

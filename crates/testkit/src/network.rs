@@ -105,6 +105,7 @@ struct State {
     rng: fastrand::Rng,
     network_faults: NetworkFaults,
     listeners: BTreeMap<String, Listener>,
+    next_listener: u64,
     links: BTreeMap<u64, Arc<Mutex<Link>>>,
     next_link: u64,
     planned_cut: Option<PlannedCut>,
@@ -120,6 +121,8 @@ struct State {
 /// A host that was opened.
 #[derive(Debug)]
 struct Listener {
+    /// Another one of the same host has another number.
+    number: u64,
     accept: mpsc::UnboundedSender<Pipe>,
     /// The node behind it, unless a test accepts the connections itself. The network keeps no broker alive.
     node: Option<(Weak<Cluster>, i32)>,
@@ -148,6 +151,7 @@ impl Network {
             rng,
             network_faults,
             listeners: BTreeMap::new(),
+            next_listener: 0,
             links: BTreeMap::new(),
             next_link: 0,
             planned_cut: None,
@@ -191,18 +195,29 @@ impl Network {
 
     /// The connections to `host` arrive at the receiver until it is dropped.
     pub fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<Pipe> {
-        self.open_host(host, None)
+        self.open_host(host, None).1
     }
 
-    fn open_host(&self, host: &str, node: Option<(Weak<Cluster>, i32)>) -> mpsc::UnboundedReceiver<Pipe> {
+    /// Opens a host and returns the number of its listener.
+    fn open_host(
+        &self,
+        host: &str,
+        node: Option<(Weak<Cluster>, i32)>,
+    ) -> (u64, mpsc::UnboundedReceiver<Pipe>) {
         let (accept, accepted) = mpsc::unbounded_channel();
-        self.lock().listeners.insert(host.to_owned(), Listener { accept, node });
-        accepted
+        let mut state = self.lock();
+        let number = state.next_listener;
+        state.next_listener += 1;
+        state.listeners.insert(host.to_owned(), Listener { number, accept, node });
+        (number, accepted)
     }
 
-    /// Refuses connections to `host` at once. Those that are open stay.
-    pub(crate) fn close(&self, host: &str) {
-        self.lock().listeners.remove(host);
+    /// Refuses connections to `host` at once, unless another listener has opened it. Connections that are open stay.
+    pub(crate) fn close(&self, host: &str, number: u64) {
+        let mut state = self.lock();
+        if state.listeners.get(host).is_some_and(|listener| listener.number == number) {
+            state.listeners.remove(host);
+        }
     }
 
     /// Returns `true` while connections to `host` are accepted.
@@ -255,8 +270,18 @@ impl Network {
     /// Serves the connections to `node-N`, the host that node N of a broker without listeners advertises, until the future
     /// is dropped, which cuts them. The host accepts connections from the call on, while the node is neither stopped nor cut off.
     pub fn serve(&self, cluster: Arc<Cluster>, node: i32) -> impl Future<Output = ()> + Send + 'static {
-        let mut accepted = self.open_host(&host_of(node), Some((Arc::downgrade(&cluster), node)));
-        async move {
+        self.serve_numbered(cluster, node).1
+    }
+
+    /// The same, with the number of the listener for [`Self::close`].
+    pub(crate) fn serve_numbered(
+        &self,
+        cluster: Arc<Cluster>,
+        node: i32,
+    ) -> (u64, impl Future<Output = ()> + Send + 'static) {
+        let behind = Some((Arc::downgrade(&cluster), node));
+        let (number, mut accepted) = self.open_host(&host_of(node), behind);
+        let serving = async move {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
@@ -268,7 +293,8 @@ impl Network {
                     Some(_) = connections.join_next() => {}
                 }
             }
-        }
+        };
+        (number, serving)
     }
 
     /// Counts a connection attempt. Returns `true` if traffic is stopped.

@@ -244,6 +244,30 @@ fn nodes_are_added_removed_and_added_again_on_virtual_time() {
     });
 }
 
+/// The hosts of the new broker were closed at the end of the old one, and no client found it.
+#[test]
+fn a_broker_that_starts_while_the_old_one_stops_keeps_its_hosts() {
+    run(25, async |time| {
+        let old = broker(&time).await;
+        let client = client(&time, &old);
+        let mut stops = Box::pin(old.stop());
+        // Its hosts are closed from its first step on, and its logs later.
+        let _ended = tokio::time::timeout(Duration::ZERO, stops.as_mut()).await;
+        let mut new = None;
+        while new.is_none() {
+            if !time.network().is_listening("node-1") {
+                new = Some(broker(&time).await);
+            }
+            tokio::task::yield_now().await;
+        }
+        let new = new.expect("it has started");
+        stops.await;
+        assert!(time.network().is_listening("node-1"));
+        assert_eq!(write(&client, "v").await.expect("a broker that works"), Some(0));
+        new.stop().await;
+    });
+}
+
 #[test]
 fn a_snapshot_is_restored_at_the_same_hosts_and_forked_to_another_network() {
     run(4, async |time| {
