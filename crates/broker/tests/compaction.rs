@@ -419,7 +419,10 @@ fn the_properties_of_the_cleaner_have_kafkas_names() {
     assert_eq!((of("cleanup.policy"), of("delete.retention.ms")), (Some("compact,delete"), Some("7")));
     assert_eq!((of("min.compaction.lag.ms"), of("max.compaction.lag.ms")), (Some("5"), Some("6")));
     let refused = config.set("log.cleaner.min.cleanable.ratio", "2").expect_err("above 1");
-    assert!(refused.contains("min.cleanable.dirty.ratio") && refused.contains("from 0 to 1"), "{refused}");
+    assert!(
+        refused.contains("log.cleaner.min.cleanable.ratio") && refused.contains("from 0 to 1"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -205,7 +205,8 @@ fn a_wait_ends_although_the_state_has_come_and_gone_since_its_beginning() {
     runtime.block_on(producer.init_transactions(PATIENCE)).expect("ready");
     let transaction = ["Ongoing", "prepareCommit"].map(|state| begun(&runtime, of_transaction(state)));
     producer.begin_transaction().expect("begun");
-    let _delivery = producer.enqueue_blocking(Record::to("orders").value("v")).expect("taken");
+    let _delivery =
+        producer.enqueue_blocking(Record::to("orders").value("v").timestamp_ms(BEGINNING_MS)).expect("taken");
     runtime.block_on(producer.commit_transaction(PATIENCE)).expect("committed");
     runtime.block_on(of_transaction("CompleteCommit")).expect("the markers follow");
     for wait in transaction {

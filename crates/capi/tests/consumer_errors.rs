@@ -94,13 +94,13 @@ fn a_refused_request_about_a_partition_names_it_with_the_text_of_librdkafka() {
 
 #[test]
 fn a_refused_member_has_the_text_of_librdkafka() {
-    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
     for (api, text) in [
         (ApiKey::FindCoordinator, "FindCoordinator response error: Broker: Group authorization failed"),
         (ApiKey::JoinGroup, "JoinGroup failed: Broker: Group authorization failed"),
     ] {
+        let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
         let refused = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
-        broker.cluster().intercept(api, None, 1, refused);
+        broker.cluster().intercept(api, None, 100, refused);
         let rk = consumer(&broker);
         subscribe(rk, c"orders");
         let code = RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;

@@ -57,7 +57,7 @@ fn a_queue_function_may_forward_queues_of_another_client() {
         for queue in own {
             // An event that the forwarding moves.
             rd_kafka_queue_forward(queue, null_mut());
-            rd_kafka_CreateTopics(rk, null_mut(), 0, null(), queue);
+            rd_kafka_CreateTopics(rk, null_mut(), 1, null(), queue);
             until("the refusal", || rd_kafka_queue_length(queue) > 0);
             // The function is called once until the next poll.
             rd_kafka_event_destroy(rd_kafka_queue_poll(application, 0));
@@ -122,10 +122,10 @@ fn a_descriptor_learns_of_the_first_event_after_a_poll() {
         assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
         let queue = rd_kafka_queue_new(rk);
         rd_kafka_queue_io_event_enable(queue, ends[1], c"1".as_ptr().cast(), 1);
-        // A request without topics is refused before it returns.
+        // A request whose array is not there is refused before it returns.
         for requests in [3, 1] {
             for _ in 0..requests {
-                rd_kafka_CreateTopics(rk, null_mut(), 0, null(), queue);
+                rd_kafka_CreateTopics(rk, null_mut(), 1, null(), queue);
             }
             let mut bytes = [0_u8; 8];
             assert_eq!(libc::read(ends[0], bytes.as_mut_ptr().cast(), bytes.len()), 1);

@@ -54,7 +54,8 @@ fn a_poll_that_begins_while_a_late_member_leaves_brings_it_back() {
         let next = next.unwrap_or_else(|_| {
             panic!("no record {:?} after the poll", time.elapsed().saturating_sub(begun))
         });
-        assert_eq!(next.expect("no error").map(|batch| batch.len()), Some(1));
+        // The first record may come again with it.
+        assert!(next.expect("no error").is_some_and(|batch| !batch.is_empty()));
         broker.stop().await;
     });
 }
