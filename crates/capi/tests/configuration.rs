@@ -437,7 +437,6 @@ fn a_client_that_is_refused_has_the_text_of_librdkafka() {
             &[(c"group.protocol", c"consumer"), (c"session.timeout.ms", c"10000")],
             "`session.timeout.ms` is not supported for `group.protocol=consumer`",
         ),
-        // The next nine were accepted, or had texts of our own.
         (
             consumer,
             &[tls, (c"ssl.ca.pem", c"garbage")],
