@@ -199,6 +199,13 @@ impl PartitionProgress {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records the committed offset that was found at the start, unless a later commit is known: the lookup can end behind it.
+    pub(crate) fn starts_at_committed(&self, offset: i64, leader_epoch: Option<i32>) {
+        if self.last_committed.load(Ordering::Relaxed) == NONE {
+            self.set_committed(offset, leader_epoch);
+        }
+    }
+
     pub(crate) fn set_committed(&self, offset: i64, leader_epoch: Option<i32>) {
         self.committed_epoch.store(leader_epoch.unwrap_or(NO_EPOCH), Ordering::Relaxed);
         self.last_committed.store(offset, Ordering::Relaxed);

@@ -320,7 +320,7 @@ impl Shared {
     /// Records the committed offset from which a partition starts: in librdkafka, a stored offset before it is not committed.
     fn starts_at_committed(&self, progress: &PartitionProgress, committed: &OffsetAndMetadata) {
         if self.cluster.config.group_habits == GroupHabits::Librdkafka {
-            progress.set_committed(committed.offset, committed.leader_epoch);
+            progress.starts_at_committed(committed.offset, committed.leader_epoch);
         }
     }
 
