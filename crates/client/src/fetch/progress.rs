@@ -305,3 +305,25 @@ impl OffsetSource for PartitionProgress {
 fn known(offset: &AtomicI64) -> Option<i64> {
     Some(offset.load(Ordering::Acquire)).filter(|offset| *offset != NONE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lookup at the start can end behind a commit: an offset of an earlier leader was due then.
+    #[test]
+    fn the_offset_found_at_the_start_does_not_replace_a_later_commit() {
+        let progress = PartitionProgress::new(TopicPartition::new("orders", 0));
+        let store = |offset: i64, epoch| {
+            progress.store(OffsetAndMetadata { leader_epoch: Some(epoch), ..offset.into() });
+            progress.uncommitted(GroupHabits::Librdkafka).map(|due| due.offset)
+        };
+        progress.starts_at_committed(3, Some(0));
+        assert_eq!(store(2, 0), None, "it is before the start");
+        assert_eq!(store(6, 1), Some(6));
+        progress.set_committed(6, Some(1));
+        progress.starts_at_committed(3, None);
+        assert_eq!(store(7, 0), None, "epoch 0 came before epoch 1");
+        assert_eq!(store(8, 1), Some(8));
+    }
+}

@@ -70,8 +70,7 @@ impl Tracker {
 
     /// Marks the offsets `from..next` as in flight. There are no records between the last one taken and `from`.
     ///
-    /// With `check.crcs=false`, a damaged offset can leave a range without offsets. Its records are handled, and no offset waits for
-    /// them.
+    /// A range without offsets has no records either: a damaged offset can make one, with `check.crcs=false`.
     pub(crate) fn take_range(&mut self, from: i64, next: i64) {
         if next <= from {
             return;
@@ -219,6 +218,17 @@ mod tests {
         assert!(tracker.finish(10));
         assert_eq!(tracker.committable().offset, 11);
         assert!(tracker.finish(11));
+        assert_eq!((tracker.committable().offset, tracker.blocking()), (20, None));
+    }
+
+    /// Damaged offsets ended the processor by a panic.
+    #[test]
+    fn a_range_without_offsets_leaves_nothing_in_flight() {
+        let mut tracker = Tracker::new(10);
+        tracker.take_range(10, 20);
+        tracker.take_range(20, 20);
+        assert!(!tracker.finish_range(20, 20));
+        assert!(tracker.finish_range(10, 20));
         assert_eq!((tracker.committable().offset, tracker.blocking()), (20, None));
     }
 
