@@ -100,7 +100,7 @@ fn a_refused_member_has_the_text_of_librdkafka() {
     ] {
         let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
         let refused = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
-        broker.cluster().intercept(api, None, 100, refused);
+        broker.cluster().intercept(api, None, 1, refused);
         let rk = consumer(&broker);
         subscribe(rk, c"orders");
         let code = RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;

@@ -497,6 +497,10 @@ async fn find_coordinator_early(shared: Rc<Shared>) {
     coordinator.debug("CGRPSTATE", || "changed state init -> query-coord (join-state init)".into());
     if let Err(error) = coordinator.find().await {
         coordinator.debug("CGRPQUERY", || format!("no coordinator found: {error}"));
+        // As in librdkafka, the application learns of a refusal, also if the next lookup succeeds.
+        if matches!(error, Error::Broker { .. }) && coordinator.must_report(&error) {
+            shared.inbox.push(Item::Error(error));
+        }
     }
 }
 
