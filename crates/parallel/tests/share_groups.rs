@@ -333,7 +333,7 @@ fn records_that_come_again_are_handled_together_with_new_ones() {
         released > 0
     });
     consumer.acknowledge_rest(AcknowledgeType::Release).expect("acknowledged");
-    consumer.commit_blocking(PATIENCE).expect("committed").into_values().for_each(|it| it.expect("released"));
+    // Without a commit before: a fetch after it could acquire the released records again, and their delivery would count.
     consumer.close_blocking(PATIENCE).expect("closed");
     produce_from(broker.bootstrap_servers(), "orders", 0, 10, 10);
     let counts = Arc::new(std::sync::Mutex::new(Vec::new()));
