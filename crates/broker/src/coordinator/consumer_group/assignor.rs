@@ -7,6 +7,9 @@ use ottla_protocol::Uuid;
 
 use super::member::Place;
 
+/// The assignor `uniform` evens the numbers out so often at most, if subscriptions differ.
+const ROUNDS_MAX: usize = 16;
+
 /// An assignor.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Assignor {
@@ -93,9 +96,6 @@ fn assign_ranges((topic, partitions): (Uuid, i32), subscribers: &[usize], target
 }
 
 fn uniform(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<Place>> {
-    if members.is_empty() {
-        return Vec::new();
-    }
     let mut owners: BTreeMap<Place, usize> = BTreeMap::new();
     for (at, member) in members.iter().enumerate() {
         let exists = |place: &Place| topics.get(&place.0).is_some_and(|count| (0..*count).contains(&place.1));
@@ -103,46 +103,10 @@ fn uniform(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<
             owners.entry(*place).or_insert(at);
         }
     }
-    let is_same = members.iter().all(|member| member.topics == members[0].topics);
-    // With equal subscriptions, the subscribers of a topic are all members: no list of them is read.
-    let listed = if is_same { 1 } else { members.len() };
-    let mut subscribers: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
-    for (at, member) in members.iter().enumerate().take(listed) {
-        for topic in member.topics.iter().filter(|topic| topics.contains_key(topic)) {
-            subscribers.entry(*topic).or_default().push(at);
-        }
+    if members.iter().all(|member| member.topics == members[0].topics) {
+        return uniform_with_equal_subscriptions(members, topics, &owners);
     }
-    let mut loads = Loads::new(members.len(), &owners);
-    // Topics with few subscribers first: their partitions have the least choice.
-    let mut order: Vec<(&Uuid, &Vec<usize>)> = subscribers.iter().collect();
-    order.sort_by_key(|(topic, subscribers)| (subscribers.len(), **topic));
-    for (topic, subscribers) in &order {
-        for partition in 0..topics[topic] {
-            let place = (**topic, partition);
-            if owners.contains_key(&place) {
-                continue;
-            }
-            let to = loads.lightest(subscribers, is_same);
-            owners.insert(place, to);
-            loads.add(to, 1);
-        }
-    }
-    // A move to a member that has at least two fewer lowers the sum of the squares of the loads: this ends.
-    loop {
-        let mut has_moved = false;
-        for (place, owner) in &mut owners {
-            let to = loads.lightest(&subscribers[&place.0], is_same);
-            if loads.of(to) + 1 < loads.of(*owner) {
-                loads.add(*owner, -1);
-                loads.add(to, 1);
-                *owner = to;
-                has_moved = true;
-            }
-        }
-        if !has_moved {
-            break;
-        }
-    }
+    distribute(members, topics, &mut owners);
     let mut targets = vec![BTreeSet::new(); members.len()];
     for (place, owner) in owners {
         targets[owner].insert(place);
@@ -150,38 +114,120 @@ fn uniform(members: &[Candidate], topics: &BTreeMap<Uuid, i32>) -> Vec<BTreeSet<
     targets
 }
 
-/// The number of partitions of each member, and the members in its order.
-struct Loads {
-    loads: Vec<i64>,
-    order: BTreeSet<(i64, usize)>,
+/// Each member has its share, and some have one partition more: those that had it before come first. A member gives up only what exceeds
+/// its share (Kafka's `UniformHomogeneousAssignmentBuilder`).
+fn uniform_with_equal_subscriptions(
+    members: &[Candidate],
+    topics: &BTreeMap<Uuid, i32>,
+    owners: &BTreeMap<Place, usize>,
+) -> Vec<BTreeSet<Place>> {
+    let Some(first) = members.first() else { return Vec::new() };
+    let mut kept: Vec<Vec<Place>> = vec![Vec::new(); members.len()];
+    let mut free: Vec<Place> = Vec::new();
+    for (topic, partitions) in topics.iter().filter(|(topic, _)| first.topics.contains(topic)) {
+        for place in (0..*partitions).map(|partition| (*topic, partition)) {
+            match owners.get(&place) {
+                Some(owner) => kept[*owner].push(place),
+                None => free.push(place),
+            }
+        }
+    }
+    let total = free.len() + owners.len();
+    let (share, mut larger) = (total / members.len(), total % members.len());
+    let mut wanted = Vec::with_capacity(members.len());
+    for (at, kept) in kept.iter_mut().enumerate() {
+        let most = share + usize::from(larger > 0);
+        free.extend(kept.drain(most.min(kept.len())..));
+        // The last members get one more in any case.
+        let is_larger = larger > 0 && (kept.len() == most || members.len() - at <= larger);
+        larger -= usize::from(is_larger);
+        wanted.push((share + usize::from(is_larger)).saturating_sub(kept.len()));
+    }
+    let mut free = free.into_iter();
+    for (kept, wanted) in kept.iter_mut().zip(wanted) {
+        kept.extend(free.by_ref().take(wanted));
+    }
+    kept.into_iter().map(|places| places.into_iter().collect()).collect()
 }
 
-impl Loads {
-    fn new(members: usize, owners: &BTreeMap<Place, usize>) -> Self {
-        let mut loads = vec![0; members];
-        for owner in owners.values() {
-            loads[*owner] += 1;
+/// Gives each partition to a subscriber with few partitions, and evens the numbers out (Kafka's `UniformHeterogeneousAssignmentBuilder`).
+fn distribute(members: &[Candidate], topics: &BTreeMap<Uuid, i32>, owners: &mut BTreeMap<Place, usize>) {
+    let mut subscribers: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
+    for (at, member) in members.iter().enumerate() {
+        for topic in member.topics.iter().filter(|topic| topics.contains_key(topic)) {
+            subscribers.entry(*topic).or_default().push(at);
         }
-        let order = loads.iter().copied().enumerate().map(|(at, load)| (load, at)).collect();
-        Self { loads, order }
     }
+    let mut loads = vec![0; members.len()];
+    for owner in owners.values() {
+        loads[*owner] += 1;
+    }
+    // Topics with many partitions for each subscriber come first: the others even the numbers out.
+    let mut order: Vec<(Uuid, Vec<usize>)> = subscribers.into_iter().collect();
+    let size = |topic: &Uuid, others: &[usize]| i64::from(topics[topic]) * others.len() as i64;
+    order.sort_by(|(a, of_a), (b, of_b)| {
+        let by_size = size(b, of_a).cmp(&size(a, of_b));
+        by_size.then_with(|| of_a.len().cmp(&of_b.len())).then_with(|| a.cmp(b))
+    });
+    for (topic, subscribers) in &order {
+        let places = (0..topics[topic]).map(|partition| (*topic, partition));
+        let free: Vec<Place> = places.filter(|place| !owners.contains_key(place)).collect();
+        if free.is_empty() {
+            continue;
+        }
+        let mut by_load: BTreeSet<(usize, usize)> = subscribers.iter().map(|at| (loads[*at], *at)).collect();
+        for place in free {
+            let Some((load, to)) = by_load.pop_first() else { break };
+            by_load.insert((load + 1, to));
+            loads[to] = load + 1;
+            owners.insert(place, to);
+        }
+    }
+    for _ in 0..ROUNDS_MAX {
+        let moves = order.iter().map(|(topic, subscribers)| balance(*topic, subscribers, &mut loads, owners));
+        if moves.sum::<usize>() == 0 {
+            break;
+        }
+    }
+}
 
-    fn of(&self, member: usize) -> i64 {
-        self.loads[member]
+/// Moves partitions of a topic from the subscribers that have the most partitions to those that have the fewest. Returns their number.
+fn balance(
+    topic: Uuid,
+    subscribers: &[usize],
+    loads: &mut [usize],
+    owners: &mut BTreeMap<Place, usize>,
+) -> usize {
+    let (mut least, mut most) = (usize::MAX, 0);
+    for at in subscribers {
+        (least, most) = (least.min(loads[*at]), most.max(loads[*at]));
     }
-
-    fn add(&mut self, member: usize, change: i64) {
-        self.order.remove(&(self.loads[member], member));
-        self.loads[member] += change;
-        self.order.insert((self.loads[member], member));
+    if most.saturating_sub(least) <= 1 {
+        return 0;
     }
-
-    /// The member with the fewest partitions. `are_all` if `among` are all members.
-    fn lightest(&self, among: &[usize], are_all: bool) -> usize {
-        let first = self.order.first().filter(|_| are_all).map(|(_, at)| *at);
-        let of_some = || among.iter().copied().min_by_key(|at| (self.loads[*at], *at));
-        first.or_else(of_some).unwrap_or_default()
+    let mut movable: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
+    for (place, owner) in owners.range((topic, 0)..=(topic, i32::MAX)) {
+        movable.entry(*owner).or_default().push(*place);
     }
+    let mut by_load: BTreeSet<(usize, usize)> = subscribers.iter().map(|at| (loads[*at], *at)).collect();
+    let mut moves = 0;
+    while let (Some((least, to)), Some((most, from))) = (by_load.first().copied(), by_load.last().copied()) {
+        if most - least <= 1 {
+            break;
+        }
+        let Some(place) = movable.get_mut(&from).and_then(Vec::pop) else {
+            // It has nothing of this topic to give up.
+            by_load.pop_last();
+            continue;
+        };
+        by_load.pop_first();
+        by_load.pop_last();
+        by_load.extend([(least + 1, to), (most - 1, from)]);
+        (loads[to], loads[from]) = (least + 1, most - 1);
+        owners.insert(place, to);
+        moves += 1;
+    }
+    moves
 }
 
 #[cfg(test)]
@@ -236,6 +282,69 @@ mod tests {
             .map(|target| candidate(&TOPICS[..1], &target.iter().copied().collect::<Vec<_>>()))
             .collect();
         assert_eq!(assign(Assignor::Uniform, &again, &topics), targets);
+    }
+
+    /// A member gave up a partition of its share, and was given another one.
+    #[test]
+    fn uniform_moves_no_partition_of_a_members_share() {
+        let of = |partitions: std::ops::Range<i32>| -> Vec<Place> {
+            partitions.map(|partition| (TOPICS[0], partition)).collect()
+        };
+        let topics = BTreeMap::from([(TOPICS[0], 7), (TOPICS[1], 0)]);
+        let before = [of(0..4), of(4..7), vec![], vec![], vec![]];
+        for is_equal in [true, false] {
+            let mut members: Vec<Candidate> =
+                before.iter().map(|before| candidate(&TOPICS[..1], before)).collect();
+            if !is_equal {
+                members.push(candidate(&TOPICS[1..], &[]));
+            }
+            let targets = assign(Assignor::Uniform, &members, &topics);
+            assert!(targets[..2].iter().zip(&members).all(|(target, it)| target.is_subset(&it.before)));
+            let mut sizes: Vec<usize> = targets[..5].iter().map(BTreeSet::len).collect();
+            sizes.sort_unstable();
+            assert_eq!(sizes, [1, 1, 1, 2, 2]);
+        }
+    }
+
+    /// In random groups, each partition has one subscriber, and no move to another one evens the numbers out. Assigned again, all members
+    /// keep what they have.
+    #[test]
+    fn uniform_balances_random_groups() {
+        for seed in 0..2_000 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let topics = BTreeMap::from(TOPICS.map(|topic| (topic, rng.i32(0..9))));
+            let subscriptions = [&TOPICS[..], &TOPICS[..1], &TOPICS[1..], &[]];
+            let kinds = if rng.bool() { 1 } else { subscriptions.len() };
+            let mut members: Vec<Candidate> =
+                (0..rng.usize(1..8)).map(|_| candidate(subscriptions[rng.usize(0..kinds)], &[])).collect();
+            for _ in 0..3 {
+                let targets = assign(Assignor::Uniform, &members, &topics);
+                assert_eq!(assign(Assignor::Uniform, &members, &topics), targets, "seed {seed}");
+                for (topic, partitions) in &topics {
+                    let all = members.iter().zip(&targets);
+                    let subscribers: Vec<&BTreeSet<Place>> = all
+                        .filter_map(|(member, target)| member.topics.contains(topic).then_some(target))
+                        .collect();
+                    let fewest = subscribers.iter().map(|target| target.len()).min();
+                    for place in (0..*partitions).map(|partition| (*topic, partition)) {
+                        let mut owners = targets.iter().filter(|target| target.contains(&place));
+                        let owner = owners.next().map(BTreeSet::len);
+                        assert!(owner <= fewest.map(|fewest| fewest + 1), "seed {seed}: {targets:?}");
+                        assert!(owner.is_some() || subscribers.is_empty(), "seed {seed}: {targets:?}");
+                        assert!(owners.next().is_none(), "seed {seed}: {targets:?}");
+                    }
+                }
+                for (member, target) in members.iter_mut().zip(targets) {
+                    assert!(target.iter().all(|(topic, _)| member.topics.contains(topic)), "seed {seed}");
+                    member.before = target;
+                }
+                let again = assign(Assignor::Uniform, &members, &topics);
+                assert!(again.iter().zip(&members).all(|(target, it)| *target == it.before), "seed {seed}");
+                members.push(candidate(subscriptions[rng.usize(0..kinds)], &[]));
+                members.swap_remove(rng.usize(0..members.len()));
+                members.push(candidate(subscriptions[rng.usize(0..kinds)], &[]));
+            }
+        }
     }
 
     #[test]
