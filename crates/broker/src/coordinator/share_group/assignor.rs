@@ -1,12 +1,12 @@
 //! The target assignment of a share group: the rules of Kafka's `SimpleAssignor`.
 //!
 //! - Each partition of a subscribed topic has a member.
-//! - With more partitions than members, a partition has one member; with more members than partitions, a member has one
-//!   partition. The sizes differ by one at most: over all partitions if all members have the same subscription, per topic
+//! - With more partitions than members, a partition has one member. With more members, each partition has equally many, so that some
+//!   members have two. The sizes differ by one at most: over all partitions if all members have the same subscription, per topic
 //!   otherwise.
 //! - Members keep partitions as far as the sizes allow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ottla_protocol::Uuid;
 
@@ -68,60 +68,70 @@ fn share_out(
         let places = member.current.range(*first..=*last);
         places.filter_map(|place| pool.binary_search(place).ok()).collect::<Vec<_>>()
     });
-    let pairs: Vec<(usize, usize)> = if pool.len() >= members.len() {
-        let mut owners: Vec<Vec<usize>> = vec![Vec::new(); pool.len()];
-        for (member, places) in held.enumerate() {
-            for place in places {
-                owners[place].push(member);
-            }
-        }
-        let loads: Vec<usize> =
-            members.iter().map(|(id, _)| targets.get(*id).map_or(0, BTreeSet::len)).collect();
-        spread(&owners, &loads).into_iter().enumerate().map(|(place, member)| (member, place)).collect()
-    } else {
-        let known: Vec<Vec<usize>> = held.collect();
-        spread(&known, &vec![0; pool.len()]).into_iter().enumerate().collect()
-    };
-    for (member, place) in pairs {
-        if let Some(target) = targets.get_mut(members[member].0) {
-            target.insert(pool[place]);
+    let held: Vec<Vec<usize>> = held.collect();
+    let loads: Vec<usize> = members.iter().map(|(id, _)| targets.get(*id).map_or(0, BTreeSet::len)).collect();
+    for ((id, _), places) in members.iter().zip(spread(&held, pool.len(), &loads)) {
+        if let Some(target) = targets.get_mut(*id) {
+            target.extend(places.into_iter().map(|place| pool[place]));
         }
     }
 }
 
-/// Puts each item into one bin, and keeps it where it is if it can. The sizes of bins differ by one at most. `known` are the
-/// bins of each item; of the bins that get one more than others, those with the lowest `loads` come first.
-fn spread(known: &[Vec<usize>], loads: &[usize]) -> Vec<usize> {
-    let (items, bins) = (known.len(), loads.len());
-    let floor = items / bins;
-    let mut larger = items % bins;
-    let mut sizes = vec![0; bins];
-    let mut chosen: Vec<Option<usize>> = vec![None; items];
-    for (item, bins) in known.iter().enumerate() {
-        if let Some(bin) = bins.iter().copied().find(|bin| sizes[*bin] < floor) {
-            sizes[bin] += 1;
-            chosen[item] = Some(bin);
+/// Returns the places of each member. All places have equally many members, and the numbers of places of members differ by one at most.
+/// `held` are the places that the members had; of the members that get one more than others, those with the lowest `loads` come first.
+fn spread(held: &[Vec<usize>], places: usize, loads: &[usize]) -> Vec<Vec<usize>> {
+    let members = held.len();
+    let sharing = members.div_ceil(places);
+    let (size, mut larger) = (sharing * places / members, sharing * places % members);
+    let mut rooms = vec![sharing; places];
+    let mut chosen: Vec<Vec<usize>> = vec![Vec::new(); members];
+    for (chosen, held) in chosen.iter_mut().zip(held) {
+        for place in held {
+            if chosen.len() < size && rooms[*place] > 0 {
+                rooms[*place] -= 1;
+                chosen.push(*place);
+            }
         }
     }
-    for (item, bins) in known.iter().enumerate() {
+    for (chosen, held) in chosen.iter_mut().zip(held) {
         if larger == 0 {
             break;
         }
-        if chosen[item].is_none()
-            && let Some(bin) = bins.iter().copied().find(|bin| sizes[*bin] == floor)
-        {
-            sizes[bin] += 1;
+        if chosen.len() < size {
+            continue;
+        }
+        if let Some(place) = held.iter().find(|place| rooms[**place] > 0 && !chosen.contains(place)) {
+            rooms[*place] -= 1;
             larger -= 1;
-            chosen[item] = Some(bin);
+            chosen.push(*place);
         }
     }
-    // Places in bins that are not full, and then those in the bins that are larger by one.
-    let mut order: Vec<usize> = (0..bins).collect();
-    order.sort_by_key(|bin| (loads[*bin], *bin));
-    let below = order.iter().flat_map(|bin| vec![*bin; floor.saturating_sub(sizes[*bin])]);
-    let above = order.iter().copied().filter(|bin| sizes[*bin] <= floor);
-    let mut free = below.chain(above);
-    chosen.into_iter().map(|bin| bin.or_else(|| free.next()).unwrap_or(0)).collect()
+    let mut order: Vec<usize> = (0..members).collect();
+    order.sort_by_key(|member| (loads[*member], *member));
+    // The members that get more, and the number of places.
+    let mut wanting = VecDeque::new();
+    for member in order {
+        let has = chosen[member].len();
+        let is_larger = has <= size && larger > 0;
+        larger -= usize::from(is_larger);
+        let wanted = (size + usize::from(is_larger)).saturating_sub(has);
+        if wanted > 0 {
+            wanting.push_back((member, wanted));
+        }
+    }
+    for (place, room) in rooms.into_iter().enumerate() {
+        for _ in 0..room {
+            // A place of one member has none yet.
+            let lacks = |(member, _): &(usize, usize)| sharing == 1 || !chosen[*member].contains(&place);
+            let found = wanting.iter().position(lacks).and_then(|at| wanting.remove(at));
+            let Some((member, wanted)) = found else { break };
+            chosen[member].push(place);
+            if wanted > 1 {
+                wanting.push_back((member, wanted - 1));
+            }
+        }
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -166,6 +176,22 @@ mod tests {
         assert_eq!(targets["m1"], [(A, 0), (A, 1)].into());
         assert_eq!(targets["m2"], [(A, 3), (A, 4)].into());
         assert_eq!(targets["m3"], [(A, 2), (A, 5)].into());
+    }
+
+    /// Each member had one partition: some partitions had more members than others.
+    #[test]
+    fn partitions_have_equally_many_members() {
+        for (group, places, readers) in [(3, 2, 2), (5, 4, 2), (7, 3, 3), (6, 3, 2), (2, 4, 1)] {
+            let group: BTreeMap<String, Candidate> =
+                (0..group).map(|at| (format!("m{at}"), member(&[A], &[]))).collect();
+            let targets = assign(&group, &partitions(&[(A, places)]));
+            for place in (0..places).map(|index| (A, index)) {
+                let count = targets.values().filter(|target| target.contains(&place)).count();
+                assert_eq!(count, readers, "{targets:?}");
+            }
+            let sizes = || targets.values().map(BTreeSet::len);
+            assert!(sizes().max() <= sizes().min().map(|least| least + 1), "{targets:?}");
+        }
     }
 
     /// Each place was looked up at each member, under the lock of all share groups.
@@ -228,11 +254,11 @@ mod tests {
                     .iter()
                     .map(|id| targets[*id].iter().filter(|place| places.contains(place)).count())
                     .collect();
-                let share = (places.len() / subscribers.len()).max(1);
-                let most = places.len().div_ceil(subscribers.len()).max(1);
-                assert!(sizes.iter().all(|size| (share..=most).contains(size)), "seed {seed}: {sizes:?}");
                 let readers = |place: &Place| targets.values().filter(|it| it.contains(place)).count();
-                let readers_max = subscribers.len().div_ceil(places.len()).max(1);
+                let readers_max = subscribers.len().div_ceil(places.len());
+                let all = readers_max * places.len();
+                let (share, most) = (all / subscribers.len(), all.div_ceil(subscribers.len()));
+                assert!(sizes.iter().all(|size| (share..=most).contains(size)), "seed {seed}: {sizes:?}");
                 assert!(
                     places.iter().all(|place| (1..=readers_max).contains(&readers(place))),
                     "seed {seed}: {targets:?}"
