@@ -411,12 +411,16 @@ impl BrokerConfig {
             "socket.request.max.bytes" => {
                 self.request_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
             }
-            "max.connections" => self.connections_max = number(name, value, 1, 1_000_000)? as usize,
+            "max.connections" => {
+                self.connections_max = number(name, value, 1, i64::from(i32::MAX))? as usize;
+            }
             "connections.max.idle.ms" => self.connection_idle_max = ms(value)?,
             "group.initial.rebalance.delay.ms" => self.group_initial_delay = ms(value)?,
             "group.min.session.timeout.ms" => self.session_timeout_min = ms(value)?,
             "group.max.session.timeout.ms" => self.session_timeout_max = ms(value)?,
-            "group.max.size" => self.group_members_max = number(name, value, 1, 1_000_000)? as usize,
+            "group.max.size" => {
+                self.group_members_max = number(name, value, 1, i64::from(i32::MAX))? as usize;
+            }
             "log.retention.check.interval.ms" => {
                 self.retention_check = ms(value)?.max(Duration::from_millis(1));
             }

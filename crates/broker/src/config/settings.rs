@@ -611,6 +611,16 @@ mod tests {
         }
     }
 
+    /// The numbers of members and connections were refused, which files of settings have from Kafka's documentation.
+    #[test]
+    fn the_defaults_of_kafka_are_allowed_where_others_apply() {
+        for (name, _) in OWN_DEFAULTS {
+            let mut rows = FILES[0].text.lines().map(|row| row.split('\t').collect::<Vec<_>>());
+            let row = rows.find(|row| row[0] == *name).expect("a property of Kafka");
+            assert_eq!(BrokerConfig::default().set(name, row[2]), Ok(()), "{name}");
+        }
+    }
+
     #[test]
     fn values_out_of_range_are_refused_with_the_range() {
         let check = |name: &str, value: &str| find(Scope::Topic, name).map(|setting| setting.check(value));
