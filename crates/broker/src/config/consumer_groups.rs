@@ -124,6 +124,9 @@ impl ConsumerGroupConfig {
                         "{name}=`{value}`: no assignor is called `{bad}`: use uniform, range"
                     ));
                 }
+                if names.iter().enumerate().any(|(at, one)| names[..at].contains(one)) {
+                    return Err(format!("{name}=`{value}`: an assignor is named twice"));
+                }
                 self.assignors = names;
             }
             "group.consumer.migration.policy" => {
@@ -157,4 +160,22 @@ fn has_consumer_protocol(name: &str, value: &str) -> Result<bool, String> {
         return wrong("a protocol is named twice");
     }
     Ok(protocols.contains(&CONSUMER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list that named an assignor twice was taken.
+    #[test]
+    fn assignors_are_named_once() {
+        let set = |value: &str| ConsumerGroupConfig::default().apply("group.consumer.assignors", value);
+        assert_eq!(set("range, uniform"), Ok(true));
+        assert_eq!(set("range"), Ok(true));
+        for (value, reason) in [("uniform,range,uniform", "twice"), ("", "no assignor"), ("sticky", "sticky")]
+        {
+            let refused = set(value).expect_err("it is refused");
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
 }
