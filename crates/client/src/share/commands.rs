@@ -31,5 +31,12 @@ pub(crate) enum ShareCommand {
         reply: oneshot::Sender<Result<CommitResults, Error>>,
     },
     Assignment(oneshot::Sender<Result<Vec<TopicPartition>, Error>>),
-    Close(Duration, oneshot::Sender<Result<(), Error>>),
+    /// Sends acknowledgements and ends, within the time.
+    Close {
+        /// They come with the command: a fetch that carried them would acquire the released records again, and their delivery
+        /// would count.
+        acks: Vec<PartitionAcks>,
+        timeout: Duration,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
 }

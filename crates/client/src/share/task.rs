@@ -150,10 +150,11 @@ pub(crate) async fn run(
         tokio::select! {
             biased;
             command = control.recv() => match command {
-                Some(ShareCommand::Close(timeout, done)) => {
+                Some(ShareCommand::Close { acks, timeout, reply }) => {
                     drop(membership);
+                    task.links.queue.acknowledge(acks);
                     task.close(timeout).await;
-                    let _ = done.send(Ok(()));
+                    let _ = reply.send(Ok(()));
                     return;
                 }
                 Some(ShareCommand::Subscribe(topics, done)) if topics.is_empty() => {

@@ -556,8 +556,8 @@ impl ShareConsumer {
         if self.mode == ShareAcknowledgementMode::Explicit {
             self.settle_delivered();
         }
-        self.links.queue.acknowledge(std::mem::take(&mut self.unsent));
-        self.ask(|reply| ShareCommand::Close(timeout, reply))
+        let acks = std::mem::take(&mut self.unsent);
+        self.ask(|reply| ShareCommand::Close { acks, timeout, reply })
     }
 
     fn check_explicit(&self) -> Result<(), Error> {
