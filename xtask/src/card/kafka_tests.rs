@@ -4,6 +4,7 @@
 //! same name, which starts them. Another class of that folder aborts tests that need more than the brokers' network, on both
 //! sides: they are not applicable.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use ottla_interop::{Failure, KafkaJars, cluster_test_jars, ottla_binary, run, workspace_root};
 
 use super::kafka::Kafka;
-use super::outcome::{Verdict, last_line};
+use super::outcome::{Outcome, Verdict, last_line};
 use super::suite::{DEFAULT_SCENARIO, Package, Side, Suite, Test, execute, suite_dir};
 
 /// The name of the suite of Apache Kafka's tests.
@@ -27,7 +28,7 @@ const CLASSES: &str = include_str!("kafka-tests-classes.txt");
 /// The folder of our Java classes.
 const FOLDER: &str = "interop/java/cluster-tests";
 /// Those for both sides. Ours has all.
-const COMMON: &[&str] = &["ListTests.java", "NetworkOnly.java"];
+const COMMON: &[&str] = &["ListTests.java", "NetworkOnly.java", "RunTests.java"];
 /// JUnit finds `NetworkOnly` by this file.
 const SERVICE: (&str, &str) =
     ("META-INF/services/org.junit.jupiter.api.extension.Extension", "ottla.card.NetworkOnly\n");
@@ -36,12 +37,8 @@ const BUILT_WITHIN: Duration = Duration::from_secs(120);
 /// Up to five brokers of Apache Kafka are in the JVM of their test.
 const HEAP_MB_MAX: u32 = 2048;
 
-/// Time limits of tests without one, and of all in a thread of their own, so that JUnit reports them.
-const JUNIT: &[&str] = &[
-    "junit.jupiter.extensions.autodetection.enabled=true",
-    "junit.jupiter.execution.timeout.default=120s",
-    "junit.jupiter.execution.timeout.thread.mode.default=SEPARATE_THREAD",
-];
+/// The most tests in one JVM. Its code is compiled once for all of them, and a JVM's clusters leave some memory behind.
+const BATCH_MAX: usize = 12;
 
 /// The tests and our compiled classes.
 pub(super) struct ClusterTests {
@@ -97,44 +94,72 @@ impl Suite for ClusterTests {
         2
     }
 
-    fn command(&self, test: &Test, _: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
-        let at = self.tests().iter().position(|known| known == test).expect("of the same list");
+    /// Tests of a class share a JVM, which takes longer to start than most of them.
+    fn batches<'a>(&self, tests: &[&'a Test]) -> Vec<Vec<&'a Test>> {
+        let class = |test: &Test| test.id.split('#').next().unwrap_or_default().to_owned();
+        let mut by_class: BTreeMap<String, Vec<&'a Test>> = BTreeMap::new();
+        for &test in tests {
+            by_class.entry(class(test)).or_default().push(test);
+        }
+        by_class.values().flat_map(|tests| tests.chunks(BATCH_MAX)).map(<[_]>::to_vec).collect()
+    }
+
+    fn batch_command(&self, batch: &[&Test], kafka: &Kafka) -> Result<Command, Failure> {
         let mut java = self.jars.java_with_classes(&self.classes.join(word(kafka.side())), HEAP_MB_MAX);
         if kafka.side() == Side::Ours {
             let mut binary = std::ffi::OsString::from("-Dottla.binary=");
             binary.push(ottla_binary()?);
             java.arg(binary);
         }
-        java.args(["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"]);
-        java.args(["--disable-ansi-colors", "--details=tree", "--details-theme=ascii", "--fail-if-no-tests"]);
-        java.args(JUNIT.iter().map(|parameter| format!("--config={parameter}")));
-        java.args(["--select-method", &self.selectors[at]]);
+        java.arg("ottla.card.RunTests").args(batch.iter().filter_map(|test| self.selector(test)));
         Ok(java)
     }
 
+    fn outcome_in_batch(&self, test: &Test, output: &str) -> Option<Outcome> {
+        result_line(output, self.selector(test)?)
+    }
+
+    fn command(&self, test: &Test, _: &Path, kafka: &Kafka, _: &Path) -> Result<Command, Failure> {
+        self.batch_command(&[test], kafka)
+    }
+
     fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String) {
-        verdict_of_junit(status, output)
+        verdict_alone(status, output)
     }
 }
 
-/// Reads JUnit's summary, and the first failure or the reason of an aborted test.
-fn verdict_of_junit(status: ExitStatus, output: &str) -> (Verdict, String) {
-    let lines = || output.lines().map(str::trim);
-    let last = || last_line(output).unwrap_or_default();
+impl ClusterTests {
+    fn selector(&self, test: &Test) -> Option<&str> {
+        let at = self.tests().iter().position(|known| known == test)?;
+        Some(&self.selectors[at])
+    }
+}
+
+/// Reads the line of `RunTests` about a method.
+fn result_line(output: &str, selector: &str) -> Option<Outcome> {
+    output.lines().find_map(|line| {
+        let (method, verdict, took, reason) = fields(line)?;
+        (method == selector).then(|| Outcome::new(verdict, took, reason))
+    })
+}
+
+/// The fields of a line of `RunTests`: the method, the verdict, the time and the reason.
+fn fields(line: &str) -> Option<(&str, Verdict, Duration, &str)> {
+    let mut fields = line.strip_prefix("RESULT\t")?.splitn(4, '\t');
+    let (method, verdict) = (fields.next()?, Verdict::parse(fields.next()?)?);
+    let took = Duration::from_millis(fields.next()?.parse().ok()?);
+    Some((method, verdict, took, fields.next().unwrap_or_default()))
+}
+
+/// The verdict of the only method of a process.
+fn verdict_alone(status: ExitStatus, output: &str) -> (Verdict, String) {
+    if let Some((_, verdict, _, reason)) = output.lines().find_map(fields) {
+        return (verdict, reason.to_owned());
+    }
+    let last = last_line(output).unwrap_or_default();
     match status.code() {
-        // A test of several runs passes if one does and the others do not apply.
-        Some(0) if count(output, "tests successful") > 0 => (Verdict::Passed, String::new()),
-        Some(0) => {
-            let aborted = lines().find_map(|line| line.split_once(" [A] ")).map(|(_, reason)| reason);
-            (Verdict::Skipped, aborted.map_or_else(last, str::to_owned))
-        }
-        Some(_) => {
-            let failure = lines().find_map(|line| line.strip_prefix("=> ")).map_or_else(last, str::to_owned);
-            let is_late = failure.starts_with("java.util.concurrent.TimeoutException: ")
-                && failure.contains(") timed out after ");
-            (if is_late { Verdict::Hung } else { Verdict::Failed }, failure)
-        }
-        None => (Verdict::Crashed, format!("{status} after: {}", last())),
+        Some(_) => (Verdict::Failed, last),
+        None => (Verdict::Crashed, format!("{status} after: {last}")),
     }
 }
 
@@ -180,15 +205,6 @@ fn id_of(selector: &str) -> String {
     method.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-/// A number of JUnit's summary, whose lines have the form `[   2 tests successful   ]`.
-fn count(output: &str, what: &str) -> usize {
-    let number = |line: &str| {
-        let line = line.strip_prefix('[')?.strip_suffix(']')?.trim();
-        line.strip_suffix(what)?.trim().parse().ok()
-    };
-    output.lines().rev().find_map(number).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
@@ -202,22 +218,21 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_from_the_summary() {
-        let output = "[         2 tests found           ]\n[        12 tests successful      ]\n";
-        assert_eq!(count(output, "tests successful"), 12);
-        assert_eq!(count(output, "tests failed"), 0);
+    fn outcomes_are_read_from_the_lines_about_methods() {
+        let output = "INFO\nRESULT\ta.A#b()\tpassed\t1200\t\nRESULT\ta.A#c()\tfailed\t15\tError: 2 of 3\n";
+        let passed = result_line(output, "a.A#b()").expect("a line");
+        assert_eq!((passed.verdict, passed.took), (Verdict::Passed, Duration::from_millis(1200)));
+        let failed = result_line(output, "a.A#c()").expect("a line");
+        assert_eq!((failed.verdict, failed.detail.as_str()), (Verdict::Failed, "Error: 2 of 3"));
+        assert_eq!(result_line(output, "a.A#d()"), None, "the process ended before");
     }
 
     #[test]
-    fn verdicts_are_read_from_the_summary_and_the_first_failure() {
-        let (ok, failed) = (ExitStatus::from_raw(0), ExitStatus::from_raw(1 << 8));
-        assert_eq!(verdict_of_junit(ok, "[         1 tests successful      ]\n").0, Verdict::Passed);
-        let aborted = "      '-- b [1] Type... [A] it is the same\n[         0 tests successful      ]\n";
-        assert_eq!(verdict_of_junit(ok, aborted), (Verdict::Skipped, "it is the same".to_owned()));
-        let output = "    => a.Error: first\n       b.C.d(C.java:1)\n    => a.Error: second\n";
-        assert_eq!(verdict_of_junit(failed, output), (Verdict::Failed, "a.Error: first".to_owned()));
-        let late = "    => java.util.concurrent.TimeoutException: b() timed out after 60 seconds\n";
-        assert_eq!(verdict_of_junit(failed, late).0, Verdict::Hung);
-        assert_eq!(verdict_of_junit(ExitStatus::from_raw(9), "").0, Verdict::Crashed);
+    fn a_process_without_a_line_about_its_method_failed_or_crashed() {
+        let (ended, killed) = (ExitStatus::from_raw(1 << 8), ExitStatus::from_raw(9));
+        assert_eq!(verdict_alone(ended, "no such class\n"), (Verdict::Failed, "no such class".to_owned()));
+        assert_eq!(verdict_alone(killed, "").0, Verdict::Crashed);
+        let hung = "RESULT\ta.A#b()\thung\t120000\tb() timed out after 120 seconds\n";
+        assert_eq!(verdict_alone(ended, hung).0, Verdict::Hung);
     }
 }

@@ -249,7 +249,8 @@ Apache Kafka 4.1 where the list above names no other version.
 Addresses and ids of nodes that tests have as constants are replaced by those of the running cluster; no other source of a suite is
 changed.
 
-Each test runs in a process of its own. A test that fails beside others runs a second time alone.
+Each test runs in a process of its own; tests of a class in `kafka-tests` share one. A test that fails beside others runs a second
+time alone.
 ";
 
 /// A table's cell with text of a program.

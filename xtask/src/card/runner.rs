@@ -1,4 +1,4 @@
-//! Runs tests, each in a process of its own with a deadline, a few at a time.
+//! Runs tests in processes with deadlines, a few at a time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -40,10 +40,12 @@ impl Run<'_> {
             .map_err(|error| Failure::new(format!("{}: {error}", self.dir.display())))?;
         for (scenario, tests) in by_scenario(tests) {
             let kafka = self.suite.cluster(scenario, self.side, &self.dir)?;
-            self.run_on(&kafka, &tests, self.jobs.min(self.suite.jobs_max()), &within, results)?;
-            let again: Vec<&Test> = tests
+            let batches = self.suite.batches(&tests);
+            self.run_on(&kafka, &batches, self.jobs.min(self.suite.jobs_max()), &within, results)?;
+            let again: Vec<Vec<&Test>> = tests
                 .into_iter()
                 .filter(|test| results.of(&test.name()).is_some_and(Outcome::may_pass_alone))
+                .map(|test| vec![test])
                 .collect();
             self.run_on(&kafka, &again, 1, &within, results)?;
         }
@@ -53,22 +55,23 @@ impl Run<'_> {
     fn run_on(
         &self,
         kafka: &Kafka,
-        tests: &[&Test],
+        batches: &[Vec<&Test>],
         jobs: usize,
         within: &(impl Fn(&Test) -> Duration + Sync),
         results: &mut Results,
     ) -> Result<(), Failure> {
-        let queue = Mutex::new(tests.iter());
+        let queue = Mutex::new(batches.iter());
         let results = Mutex::new(results);
         std::thread::scope(|scope| {
             let work = || -> Result<(), Failure> {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(test) = next else { return Ok(()) };
-                    let outcome = self.run_test(kafka, test, within(test))?;
-                    let (name, took) = (test.name(), outcome.took.as_secs_f64());
-                    println!("{:8} {name:18} {took:>6.1} s  {}", outcome.verdict, outcome.detail);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).record(&name, outcome)?;
+                    let Some(batch) = next else { return Ok(()) };
+                    for (test, outcome) in self.run_batch(kafka, batch, within)? {
+                        let (name, took) = (test.name(), outcome.took.as_secs_f64());
+                        println!("{:8} {name:18} {took:>6.1} s  {}", outcome.verdict, outcome.detail);
+                        results.lock().unwrap_or_else(PoisonError::into_inner).record(&name, outcome)?;
+                    }
                 }
             };
             let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
@@ -76,20 +79,52 @@ impl Run<'_> {
         })
     }
 
+    /// Runs tests in one process, and those that it did not get to in a process each.
+    fn run_batch<'a>(
+        &self,
+        kafka: &Kafka,
+        batch: &[&'a Test],
+        within: &impl Fn(&Test) -> Duration,
+    ) -> Result<Vec<(&'a Test, Outcome)>, Failure> {
+        let output = match batch {
+            [] | [_] => String::new(),
+            [first, ..] => {
+                let mut command = self.suite.batch_command(batch, kafka)?;
+                let log = self.dir.join(format!("from-{}.log", file_name(first)));
+                execute(&mut command, &log, batch.iter().map(|test| within(test)).sum())?;
+                read(&log)?
+            }
+        };
+        let outcome = |test: &&'a Test| {
+            let in_batch = self.suite.outcome_in_batch(test, &output);
+            let outcome = in_batch.map_or_else(|| self.run_test(kafka, test, within(test)), Ok);
+            Ok((*test, outcome?))
+        };
+        batch.iter().map(outcome).collect()
+    }
+
     fn run_test(&self, kafka: &Kafka, test: &Test, within: Duration) -> Result<Outcome, Failure> {
         let mut command = self.suite.command(test, &self.library, kafka, &self.dir)?;
         let log = self.log(test);
         let started = Instant::now();
         let exit = execute(&mut command, &log, within)?;
-        let output = fs::read(&log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
-        let output = String::from_utf8_lossy(&output);
+        let output = read(&log)?;
         Ok(exit.outcome(started.elapsed(), |status| self.suite.verdict(status, &output)))
     }
 
     /// The output of the last run of `test`.
     pub(super) fn log(&self, test: &Test) -> PathBuf {
-        self.dir.join(format!("{}.log", test.name().replace(['/', ':'], "_")))
+        self.dir.join(format!("{}.log", file_name(test)))
     }
+}
+
+fn file_name(test: &Test) -> String {
+    test.name().replace(['/', ':'], "_")
+}
+
+fn read(log: &Path) -> Result<String, Failure> {
+    let output = fs::read(log).map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Runs `command` with its output in `log`. Past the deadline it is ended with every process below it.

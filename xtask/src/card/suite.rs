@@ -9,7 +9,7 @@ use std::time::Duration;
 use ottla_interop::{Failure, run, target_dir};
 
 use super::kafka::{Apache, Kafka};
-use super::outcome::Verdict;
+use super::outcome::{Outcome, Verdict};
 
 const COPIED_WITHIN: Duration = Duration::from_secs(60);
 const FETCHED_WITHIN: Duration = Duration::from_secs(300);
@@ -82,6 +82,21 @@ pub(super) trait Suite: Sync {
     /// The command of one test. It may write files to `scratch`.
     fn command(&self, test: &Test, library: &Path, kafka: &Kafka, scratch: &Path)
     -> Result<Command, Failure>;
+
+    /// Groups tests of a scenario by process, which runs those of a group one after the other. By default each has its own.
+    fn batches<'a>(&self, tests: &[&'a Test]) -> Vec<Vec<&'a Test>> {
+        tests.iter().map(|test| vec![*test]).collect()
+    }
+
+    /// The command of a group of several tests.
+    fn batch_command(&self, _batch: &[&Test], _: &Kafka) -> Result<Command, Failure> {
+        Err(Failure::new(format!("{}: each test needs a process of its own", self.name())))
+    }
+
+    /// Reads the outcome of a test from the output of its group. `None` if the process ended before the test.
+    fn outcome_in_batch(&self, _: &Test, _output: &str) -> Option<Outcome> {
+        None
+    }
 
     /// Reads the verdict and its reason from the end of a process within its deadline, and from its output.
     fn verdict(&self, status: ExitStatus, output: &str) -> (Verdict, String);
