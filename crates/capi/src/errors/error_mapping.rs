@@ -71,6 +71,20 @@ pub fn of_refused_record(error: &ProduceError) -> rd_kafka_resp_err_t {
     }
 }
 
+/// librdkafka's name of the state in which a transactional producer refuses a record; `None` for another refusal.
+pub fn refusing_state(error: &ProduceError) -> Option<&'static str> {
+    let ProduceErrorKind::Transaction(cause) = &error.kind else { return None };
+    if cause.is_fatal() {
+        return None;
+    }
+    Some(match &cause.kind {
+        TransactionErrorKind::State { name, .. } => *name,
+        TransactionErrorKind::Aborted => "AbortingTransaction",
+        // The error that the application has to answer with an abort.
+        _ => "AbortableError",
+    })
+}
+
 pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
     match kind {
         ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,

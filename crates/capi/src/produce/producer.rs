@@ -14,8 +14,8 @@ use ottla_client::{ProduceError, ProduceErrorKind, Purge, Record, TopicProducer}
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
-use crate::errors::error_mapping::{of as code_of, of_refused_record as code_of_refused};
-use crate::errors::error_object::{rd_kafka_error_t, set_last_error_and_errno};
+use crate::errors::error_mapping::{of as code_of, of_refused_record as code_of_refused, refusing_state};
+use crate::errors::error_object::{description, rd_kafka_error_t, set_last_error_and_errno};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::headers::rd_kafka_headers_t;
@@ -70,8 +70,45 @@ impl Payload {
     }
 }
 
-/// The reason why a record was rejected, and C's errno for it.
-type Refusal = (rd_kafka_resp_err_t, c_int);
+/// The reason why a record was rejected.
+struct Refusal {
+    code: rd_kafka_resp_err_t,
+    /// librdkafka's name of the state in which the transaction takes no record, if that is the reason.
+    state: Option<&'static str>,
+}
+
+impl Refusal {
+    /// The refusal for another reason than a transaction's state.
+    const fn of(code: rd_kafka_resp_err_t) -> Self {
+        Self { code, state: None }
+    }
+
+    fn set_last_error(&self) {
+        set_last_error_and_errno(self.code, errno_of(self.code));
+    }
+
+    /// The error for the application. Programs show its text and search it: it is librdkafka's.
+    #[expect(clippy::unnecessary_box_returns, reason = "C gets it")]
+    fn to_error(&self, handle: &Handle) -> Box<rd_kafka_error_t> {
+        if self.code == RD_KAFKA_RESP_ERR__FATAL
+            && let Some((cause, reason)) = handle.fatal_cause()
+        {
+            let text = "Producing not allowed since a previous fatal error was raised";
+            return rd_kafka_error_t::new(cause, &format!("{text}: {reason}")).fatal(true);
+        }
+        if let Some(state) = self.state {
+            let text = format!("Producing not allowed in transactional state {state}");
+            return rd_kafka_error_t::new(self.code, &text);
+        }
+        // In the original, a record has a size and a place in the queue before it has a partition.
+        let step = match self.code {
+            RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE | RD_KAFKA_RESP_ERR__QUEUE_FULL => "produce",
+            _ => "enqueue",
+        };
+        let reason = description(self.code).to_string_lossy();
+        rd_kafka_error_t::new(self.code, &format!("Failed to {step} message: {reason}"))
+    }
+}
 
 /// Sends a record. Returns the reason if the client rejects it.
 #[inline]
@@ -105,8 +142,8 @@ fn send_through(
         let record = Record { headers, ..std::mem::replace(&mut record, Record::to("")) };
         hand_over(handle, topic, record, payload, opaque)
     };
-    if let Err((code, _)) = sent {
-        slot.set_error(code);
+    if let Err(refusal) = &sent {
+        slot.set_error(refusal.code);
         let _known = Slot::known(std::slice::from_ref(&slot));
         interceptors.on_acknowledgement(handle, &slot);
     }
@@ -122,9 +159,9 @@ fn hand_over(
     opaque: *mut c_void,
 ) -> Result<(), Refusal> {
     if handle.fatal.get().is_some() {
-        return Err((RD_KAFKA_RESP_ERR__FATAL, libc::ECANCELED));
+        return Err(Refusal::of(RD_KAFKA_RESP_ERR__FATAL));
     }
-    let Some(producer) = topic.producer() else { return Err((RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL)) };
+    let Some(producer) = topic.producer() else { return Err(Refusal::of(RD_KAFKA_RESP_ERR__INVALID_ARG)) };
     let reported = handle.config.delivery_reports;
     let record = record.tag(payload.tag(opaque, reported));
     let sent = if payload.flags & RD_KAFKA_MSG_F_BLOCK != 0 {
@@ -139,10 +176,7 @@ fn hand_over(
             }
             Ok(())
         }
-        Err(error) => {
-            let code = code_of_refused(&error);
-            Err((code, errno_of(code)))
-        }
+        Err(error) => Err(Refusal { code: code_of_refused(&error), state: refusing_state(&error) }),
     }
 }
 
@@ -208,8 +242,8 @@ pub unsafe extern "C" fn rd_kafka_produce(
     let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
     match send(handle, topic, record, payload, msg_opaque) {
         Ok(()) => 0,
-        Err((code, errno)) => {
-            set_last_error_and_errno(code, errno);
+        Err(refusal) => {
+            refusal.set_last_error();
             -1
         }
     }
@@ -254,9 +288,10 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
                 taken += 1;
                 RD_KAFKA_RESP_ERR_NO_ERROR
             }
-            Err((code, errno)) => {
+            Err(refusal) => {
+                let code = refusal.code;
                 if concerns_producer(code) {
-                    set_last_error_and_errno(code, errno);
+                    refusal.set_last_error();
                     refused = Some(code);
                 } else if code == RD_KAFKA_RESP_ERR__QUEUE_FULL {
                     refused = Some(code);
@@ -385,16 +420,9 @@ fn produce_described(
             }
             Ok(())
         }
-        Err((code, errno)) => {
-            set_last_error_and_errno(code, errno);
-            let cause = handle.fatal_cause().filter(|_| code == RD_KAFKA_RESP_ERR__FATAL);
-            Err(cause.map_or_else(
-                || rd_kafka_error_t::new(code, ""),
-                |(cause, reason)| {
-                    let text = "Producing not allowed since a previous fatal error was raised";
-                    rd_kafka_error_t::new(cause, &format!("{text}: {reason}")).fatal(true)
-                },
-            ))
+        Err(refusal) => {
+            refusal.set_last_error();
+            Err(refusal.to_error(handle))
         }
     }
 }
