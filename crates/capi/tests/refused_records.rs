@@ -1,13 +1,14 @@
 //! Records that `rd_kafka_produceva` refuses. Bindings show the texts of its errors, and programs search them.
 
-use std::ffi::{CStr, c_int};
-use std::ptr::null_mut;
+use std::ffi::{CStr, CString, c_int};
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
+use rdkafka::messages::headers::*;
 use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
@@ -104,6 +105,38 @@ fn a_record_that_a_transaction_does_not_take_names_its_state() {
         refused("AbortableError");
         assert!(rd_kafka_abort_transaction(rk, 60_000).is_null());
         refused("Ready");
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The texts were our own. A name that is too long made a topic.
+#[test]
+fn refused_fields_of_a_record_have_the_texts_of_librdkafka() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    let too_long = CString::new("t".repeat(513)).unwrap();
+    let invalid = |text: &str| (RD_KAFKA_RESP_ERR__INVALID_ARG, text.to_owned());
+    let no_topic = invalid("Topic name or object required");
+    let null_topic = field(RD_KAFKA_VTYPE_TOPIC, rd_kafka_vu_value_t { cstr: null() });
+    let no_fields: &[rd_kafka_vu_t] = &[];
+    for fields in [no_fields, &[value(b"x")], &[null_topic], &[topic(&too_long)]] {
+        assert_eq!(send(rk, fields), no_topic);
+    }
+    for unknown in [RD_KAFKA_VTYPE_END, 77] {
+        let fields = [topic(c"orders"), field(unknown, rd_kafka_vu_value_t { i: 0 })];
+        assert_eq!(send(rk, &fields), invalid(&format!("Unsupported VTYPE {unknown}")));
+    }
+    unsafe {
+        let headers = rd_kafka_headers_new(1);
+        let all = || field(RD_KAFKA_VTYPE_HEADERS, rd_kafka_vu_value_t { headers });
+        let header = rd_kafka_vu_header_t { name: c"trace".as_ptr(), val: c"abc".as_ptr().cast(), size: 3 };
+        let one = || field(RD_KAFKA_VTYPE_HEADER, rd_kafka_vu_value_t { header });
+        for (fields, text) in [
+            ([one(), all()], "VTYPE_HEADERS and VTYPE_HEADER are mutually exclusive"),
+            ([all(), one()], "VTYPE_HEADER and VTYPE_HEADERS are mutually exclusive"),
+        ] {
+            assert_eq!(send(rk, &fields), (RD_KAFKA_RESP_ERR__CONFLICT, text.to_owned()));
+        }
+        rd_kafka_headers_destroy(headers);
         rd_kafka_destroy(rk);
     }
 }

@@ -17,6 +17,9 @@ use crate::handles::handle_table::{HandleKind, HandleTable, Reserved, as_pointer
 use crate::handles::slot_table::InUse;
 use crate::queue::op::Opaque;
 
+/// The longest name of a topic that librdkafka takes.
+pub(crate) const TOPIC_NAME_BYTES_MAX: usize = 512;
+
 /// A reference to a topic. The last one ends the topic's handle.
 pub(crate) struct Topic {
     /// The value of C's `rd_kafka_topic_t *`; 0 if there are too many topics.
@@ -246,7 +249,7 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else { return refuse() };
     // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
-    if name.is_empty() || name.len() > 512 || (own.is_none() && !conf.is_null()) {
+    if name.is_empty() || name.len() > TOPIC_NAME_BYTES_MAX || (own.is_none() && !conf.is_null()) {
         return refuse();
     }
     let known = handle.topics().find(&name);

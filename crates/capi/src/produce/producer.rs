@@ -13,9 +13,10 @@ use ottla_client::{ProduceError, ProduceErrorKind, Purge, Record, TopicProducer}
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
-use crate::client::topic_handle::{Topic, TopicState};
+use crate::client::topic_handle::{TOPIC_NAME_BYTES_MAX, Topic, TopicState};
 use crate::errors::error_mapping::{of as code_of, of_refused_record as code_of_refused, refusing_state};
 use crate::errors::error_object::{description, rd_kafka_error_t, set_last_error_and_errno};
+use crate::ffi::c_strings::text;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::headers::rd_kafka_headers_t;
@@ -341,10 +342,8 @@ impl ProducevRecord {
             unsafe {
                 match part.vtype {
                     RD_KAFKA_VTYPE_TOPIC => {
-                        if part.u.cstr.is_null() {
-                            return Err(invalid("RD_KAFKA_V_TOPIC: the topic is NULL"));
-                        }
-                        record.topic = Some(handle.topic(&CStr::from_ptr(part.u.cstr).to_string_lossy()));
+                        let name = text(part.u.cstr).filter(|name| name.len() <= TOPIC_NAME_BYTES_MAX);
+                        record.topic = name.map(|name| handle.topic(&name));
                     }
                     RD_KAFKA_VTYPE_RKT => record.topic = Topic::shared(part.u.rkt, function),
                     RD_KAFKA_VTYPE_PARTITION => record.partition = part.u.i32,
@@ -356,15 +355,17 @@ impl ProducevRecord {
                     RD_KAFKA_VTYPE_OPAQUE => record.opaque = part.u.ptr,
                     RD_KAFKA_VTYPE_MSGFLAGS => record.payload.flags = flags_of(part.u.i),
                     RD_KAFKA_VTYPE_TIMESTAMP => record.timestamp = part.u.i64,
+                    RD_KAFKA_VTYPE_HEADER if !record.given.is_null() => {
+                        return Err(exclusive("VTYPE_HEADER", "VTYPE_HEADERS"));
+                    }
                     RD_KAFKA_VTYPE_HEADER => record.headers.push(part.u.header),
+                    RD_KAFKA_VTYPE_HEADERS if !record.headers.is_empty() => {
+                        return Err(exclusive("VTYPE_HEADERS", "VTYPE_HEADER"));
+                    }
                     RD_KAFKA_VTYPE_HEADERS => record.given = part.u.headers,
-                    other => return Err(invalid(&format!("there is no rd_kafka_vtype_t {other}"))),
+                    other => return Err(invalid(&format!("Unsupported VTYPE {other}"))),
                 }
             }
-        }
-        if !record.given.is_null() && !record.headers.is_empty() {
-            let text = "RD_KAFKA_V_HEADER and RD_KAFKA_V_HEADERS are mutually exclusive";
-            return Err(rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CONFLICT, text));
         }
         Ok(record)
     }
@@ -373,6 +374,13 @@ impl ProducevRecord {
 #[expect(clippy::unnecessary_box_returns, reason = "C gets it")]
 fn invalid(text: &str) -> Box<rd_kafka_error_t> {
     rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, text)
+}
+
+/// The error of a field that may not follow the other one.
+#[expect(clippy::unnecessary_box_returns, reason = "C gets it")]
+fn exclusive(field: &str, other: &str) -> Box<rd_kafka_error_t> {
+    let text = format!("{field} and {other} are mutually exclusive");
+    rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CONFLICT, &text)
 }
 
 fn produce_described(
