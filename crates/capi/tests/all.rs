@@ -46,6 +46,7 @@ mod processor;
 mod processor_damage;
 mod producing;
 mod queue_functions;
+mod refused_assignments;
 mod refused_records;
 mod roundtrip;
 mod share_consumers;

@@ -10,7 +10,7 @@ use ottla_client::{EngineReply, Error, Rebalance, StartAt, TopicPartition};
 use crate::client::handle::Handle;
 use crate::client::producer_pauses;
 use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
-use crate::consume::rebalance_protocol::{AssignmentCall, check};
+use crate::consume::rebalance_protocol::{AssignmentCall, AssignmentRefusal, check};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::c_strings::c_string;
@@ -58,15 +58,20 @@ fn with_assignment(
     rk: *mut rd_kafka_t,
     function: &str,
     call: AssignmentCall,
-    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
-) -> rd_kafka_resp_err_t {
-    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    let outcome = with_consumer(&handle, handle.group_consumer(), |handle, consuming| {
-        check(handle, consuming, call)?;
-        body(handle, consuming)
-    });
-    let is_closing = handle.group_consumer().is_some_and(|consuming| consuming.is_closing());
-    if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
+    body: impl FnOnce(&ConsumerState) -> Result<(), AssignmentRefusal>,
+) -> Result<(), AssignmentRefusal> {
+    let Some(handle) = Handle::shared(rk, function) else {
+        return Err(RD_KAFKA_RESP_ERR__INVALID_ARG.into());
+    };
+    let Some(consuming) = handle.group_consumer() else {
+        let reason = "Requires a consumer with group.id configured".to_owned();
+        return Err(AssignmentRefusal { code: RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, reason });
+    };
+    if consuming.is_closing() && consuming.is_closed() {
+        return Ok(());
+    }
+    let outcome = check(&handle, consuming, call).and_then(|()| body(consuming));
+    if consuming.is_closing() { Ok(()) } else { outcome.inspect_err(|refusal| refusal.log(&handle)) }
 }
 
 /// Returns an error, without a `reason` with the text of its code.
@@ -78,11 +83,8 @@ fn object(code: rd_kafka_resp_err_t, reason: &str) -> *mut rd_kafka_error_t {
 }
 
 /// Returns the error of an incremental change of the assignment.
-fn incremental_object(code: rd_kafka_resp_err_t, reason: &str) -> *mut rd_kafka_error_t {
-    match code {
-        RD_KAFKA_RESP_ERR__UNKNOWN_GROUP => object(code, "Requires a consumer with group.id configured"),
-        code => object(code, reason),
-    }
+fn incremental_object(outcome: Result<(), AssignmentRefusal>) -> *mut rd_kafka_error_t {
+    outcome.map_or_else(|refusal| object(refusal.code, &refusal.reason), |()| null_mut())
 }
 
 pub(crate) fn code(error: Error) -> rd_kafka_resp_err_t {
@@ -120,21 +122,37 @@ pub unsafe extern "C" fn rd_kafka_subscription(
     }
 }
 
-/// Returns the partitions of a list with their start positions.
+/// Returns the partitions of a list with their start positions. As in the original, each partition is in the list once.
 unsafe fn starts(
     list: *const rd_kafka_topic_partition_list_t,
-) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
+) -> Result<Vec<(TopicPartition, StartAt)>, AssignmentRefusal> {
+    let invalid = |reason| AssignmentRefusal { code: RD_KAFKA_RESP_ERR__INVALID_ARG, reason };
     // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
     // this).
     let entries = unsafe { list_conversion::entries(list) };
-    entries
-        .iter()
-        .map(|entry| {
-            let start = list_conversion::start_of(entry);
-            let valid = entry.partition >= 0 && !entry.topic().is_empty();
-            Ok((list_conversion::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
-        })
-        .collect()
+    let mut starts = Vec::with_capacity(entries.len());
+    for entry in entries.iter() {
+        let at = list_conversion::at(entry);
+        let Some(start) = list_conversion::start_of(entry) else {
+            let place = in_brackets(&at);
+            return Err(invalid(format!("{place} has invalid start offset {}", entry.offset)));
+        };
+        if at.partition < 0 || at.topic.is_empty() {
+            return Err(RD_KAFKA_RESP_ERR__INVALID_ARG.into());
+        }
+        starts.push((at, start));
+    }
+    let mut sorted: Vec<_> = starts.iter().map(|(at, _)| at).collect();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(invalid(format!("Duplicate {} in input list", in_brackets(pair[0]))));
+    }
+    Ok(starts)
+}
+
+/// Returns a partition as librdkafka writes it.
+fn in_brackets(at: &TopicPartition) -> String {
+    format!("{} [{}]", at.topic, at.partition)
 }
 
 /// Returns the partitions of a list with the offsets as the application passed them.
@@ -154,13 +172,14 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
-        with_assignment(rk, FUNCTION, AssignmentCall::Whole, |_, consuming| {
+        let outcome = with_assignment(rk, FUNCTION, AssignmentCall::Whole, |consuming| {
             let starts = starts(partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), true);
             consuming.note_given_up();
             Ok(())
-        })
+        });
+        outcome.map_or_else(|refusal| refusal.code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
     }
 }
 
@@ -183,19 +202,17 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
         if partitions.is_null() {
             return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
         }
-        let mut reason = String::new();
-        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
+        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |consuming| {
             let starts = starts(partitions)?;
             let assigned = consuming.control.assignment();
             if let Some((at, _)) = starts.iter().find(|(at, _)| assigned.contains(at)) {
-                reason = format!("{} [{}] is already part of the current assignment", at.topic, at.partition);
-                return Err(RD_KAFKA_RESP_ERR__CONFLICT);
+                let reason = format!("{} is already part of the current assignment", in_brackets(at));
+                return Err(AssignmentRefusal { code: RD_KAFKA_RESP_ERR__CONFLICT, reason });
             }
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), false);
             Ok(())
-        });
-        incremental_object(code, &reason)
+        }))
     }
 }
 
@@ -211,24 +228,21 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
         if partitions.is_null() {
             return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
         }
-        let mut reason = String::new();
-        let code = with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
+        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |consuming| {
+            let invalid = |reason| AssignmentRefusal { code: RD_KAFKA_RESP_ERR__INVALID_ARG, reason };
             let partitions = list_conversion::partitions(partitions);
             let assigned = consuming.control.assignment();
             if assigned.is_empty() {
-                "Can't subtract from empty assignment".clone_into(&mut reason);
-                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+                return Err(invalid("Can't subtract from empty assignment".to_owned()));
             }
             if let Some(at) = partitions.iter().find(|at| !assigned.contains(at)) {
-                let at = format!("{} [{}]", at.topic, at.partition);
-                reason = format!("{at} can't be unassigned since it is not in the current assignment");
-                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+                let reason = "can't be unassigned since it is not in the current assignment";
+                return Err(invalid(format!("{} {reason}", in_brackets(at))));
             }
             consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_given_up();
             Ok(())
-        });
-        incremental_object(code, &reason)
+        }))
     }
 }
 

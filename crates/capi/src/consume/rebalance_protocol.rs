@@ -5,8 +5,9 @@ use std::ptr::null;
 
 use ottla_client::GroupProtocol;
 
-use crate::client::handle::Handle;
+use crate::client::handle::{Handle, LOG_WARNING};
 use crate::consume::consumer_state::ConsumerState;
+use crate::errors::error_object::description;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
@@ -50,31 +51,52 @@ pub(super) enum AssignmentCall {
     Incremental,
 }
 
+/// The refusal of a change of the assignment. Programs show its text and search it: it is librdkafka's.
+pub(super) struct AssignmentRefusal {
+    pub(super) code: rd_kafka_resp_err_t,
+    /// Empty for the text of the code.
+    pub(super) reason: String,
+}
+
+impl From<rd_kafka_resp_err_t> for AssignmentRefusal {
+    fn from(code: rd_kafka_resp_err_t) -> Self {
+        Self { code, reason: String::new() }
+    }
+}
+
+impl AssignmentRefusal {
+    /// Logs the refusal, because programs seldom look at the result.
+    pub(super) fn log(&self, handle: &Handle) {
+        let group = handle.config.group_id.as_deref().unwrap_or_default();
+        let of_code = description(self.code).to_string_lossy();
+        let reason: &str = if self.reason.is_empty() { &of_code } else { &self.reason };
+        let text = format!("Group \"{group}\": application *assign() call failed: {reason}");
+        handle.log(LOG_WARNING, c"ASSIGN", &text);
+    }
+}
+
 /// Refuses a change of the assignment that does not fit the group's protocol. Before the group's first assignment, and
 /// while the consumer ends, every change fits.
 pub(super) fn check(
     handle: &Handle,
     consuming: &ConsumerState,
     call: AssignmentCall,
-) -> Result<(), rd_kafka_resp_err_t> {
+) -> Result<(), AssignmentRefusal> {
     if consuming.is_ending() || handle.fatal.get().is_some() || !consuming.was_assigned_by_group() {
         return Ok(());
     }
-    let advice = match (RebalanceProtocol::of(handle, consuming), call) {
+    let (functions, protocol) = match (RebalanceProtocol::of(handle, consuming), call) {
         (RebalanceProtocol::Cooperative, AssignmentCall::Whole) => {
-            "the protocol is COOPERATIVE: use rd_kafka_incremental_assign or rd_kafka_incremental_unassign"
+            ("incremental_assign() or incremental_unassign()", "COOPERATIVE")
         }
-        (RebalanceProtocol::Eager, AssignmentCall::Incremental) => {
-            "the protocol is EAGER: use rd_kafka_assign"
-        }
+        (RebalanceProtocol::Eager, AssignmentCall::Incremental) => ("assign()", "EAGER"),
         _ => return Ok(()),
     };
-    // Programs seldom look at the result.
-    handle.log(LOG_WARNING, c"ASSIGN", &format!("the assignment stays as it is: {advice}"));
-    Err(RD_KAFKA_RESP_ERR__STATE)
+    let reason = format!(
+        "Changes to the current assignment must be made using {functions} when rebalance protocol type is {protocol}"
+    );
+    Err(AssignmentRefusal { code: RD_KAFKA_RESP_ERR__STATE, reason })
 }
-
-const LOG_WARNING: u8 = 4;
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
