@@ -169,17 +169,49 @@ fn the_functions_of_groups_refuse_a_consumer_without_a_group() {
     }
 }
 
-/// It was an unknown group.
+/// It was an unknown group, and the texts were our own.
 #[test]
-fn a_seek_of_a_producer_is_an_invalid_argument() {
+fn a_seek_of_a_producer_or_of_no_partition_is_an_invalid_argument() {
+    let stage = Stage::new();
     let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
-    let partitions = list(&[(c"orders", 0)]);
-    unsafe {
+    let (one, none) = (list(&[(c"orders", 0)]), list(&[]));
+    let refused = |rk, partitions, text: &CStr| unsafe {
         let error = rd_kafka_seek_partitions(rk, partitions, 0);
         assert_eq!(rd_kafka_error_code(error), INVALID);
+        assert_eq!(CStr::from_ptr(rd_kafka_error_string(error)), text);
         rd_kafka_error_destroy(error);
-        rd_kafka_topic_partition_list_destroy(partitions);
+    };
+    for partitions in [one, none] {
+        refused(rk, partitions, c"Must only be used on consumer instance");
+    }
+    for partitions in [none, null_mut()] {
+        refused(stage.rk, partitions, c"partitions must be specified");
+    }
+    unsafe {
+        for partitions in [one, none] {
+            rd_kafka_topic_partition_list_destroy(partitions);
+        }
         rd_kafka_destroy(rk);
+    }
+}
+
+/// The calls for lists failed with `_DESTROY`, and the entries had no errors.
+#[test]
+fn the_partitions_of_a_closed_consumer_are_not_assigned() {
+    let stage = Stage::new();
+    stage.assign();
+    let rk = stage.rk;
+    assert_eq!(unsafe { rd_kafka_consumer_close(rk) }, OK);
+    assert_eq!(unsafe { rd_kafka_seek(stage.orders, 1, 0, 60_000) }, RD_KAFKA_RESP_ERR__STATE);
+    for (topic, paused, sought) in [(c"orders", OK, RD_KAFKA_RESP_ERR__STATE), (c"more", UNKNOWN, UNKNOWN)] {
+        let seek = entry_of(topic, 0, |partitions| unsafe {
+            assert!(rd_kafka_seek_partitions(rk, partitions, 60_000).is_null());
+        });
+        assert_eq!(seek.0, sought, "{topic:?}");
+        for call in [rd_kafka_pause_partitions, rd_kafka_resume_partitions] {
+            let entry = entry_of(topic, 0, |partitions| assert_eq!(unsafe { call(rk, partitions) }, OK));
+            assert_eq!(entry.0, paused, "{topic:?}");
+        }
     }
 }
 

@@ -20,36 +20,18 @@ use crate::messages::list_conversion;
 use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
 use crate::queue::op_queue::timeout_of;
 
-/// Runs `body` with the consumer, or returns the error if there is none.
-pub(super) fn with(
-    rk: *mut rd_kafka_t,
-    function: &str,
-    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
-) -> rd_kafka_resp_err_t {
-    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    with_consumer(&handle, handle.consumer_state(), body)
-}
-
-/// The same as [`with`] for a function that needs a consumer with `group.id`.
+/// Runs `body` with a consumer that has `group.id`, or returns the error if there is none, or if it is closed.
 pub(super) fn with_group(
     rk: *mut rd_kafka_t,
     function: &str,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    with_consumer(&handle, handle.group_consumer(), body)
-}
-
-fn with_consumer(
-    handle: &Arc<Handle>,
-    consuming: Option<&Arc<ConsumerState>>,
-    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
-) -> rd_kafka_resp_err_t {
-    let Some(consuming) = consuming else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    let Some(consuming) = handle.group_consumer() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     if consuming.is_closing() && consuming.is_closed() {
         return RD_KAFKA_RESP_ERR__DESTROY;
     }
-    body(handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+    body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }
 
 /// Runs a change of the assignment. A closing consumer ignores it without an error, because applications may handle
@@ -281,7 +263,7 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
 }
 
 /// Pauses or resumes partitions of a consumer or of a producer. As in the original, the entry of an unknown partition receives an
-/// error, and one that is known to a consumer and not assigned stays as it is.
+/// error, and one that is known to a consumer and not assigned stays as it is. A closed consumer has none assigned.
 unsafe fn set_paused(
     rk: *mut rd_kafka_t,
     function: &str,
@@ -289,34 +271,32 @@ unsafe fn set_paused(
     paused: bool,
 ) -> rd_kafka_resp_err_t {
     let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (required by the C functions that call this).
-    unsafe {
-        if handle.producer().is_some() {
-            return producer_pauses::set_paused(&handle, partitions, paused);
-        }
-        with_consumer(&handle, handle.consumer_state(), |handle, consuming| {
-            if partitions.is_null() {
-                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
-            }
-            let assigned = consuming.control.assignment();
-            let mut known = Vec::new();
-            for entry in list_conversion::entries(partitions) {
-                let at = list_conversion::at(entry);
-                entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-                if assigned.binary_search(&at).is_ok() {
-                    known.push(at);
-                } else if !handle.topics().has(&at.topic) {
-                    entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
-                }
-            }
-            if paused {
-                consuming.control.pause(&known);
-            } else {
-                consuming.control.resume(&known);
-            }
-            Ok(())
-        })
+    if handle.producer().is_some() {
+        // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (required by the C functions that call this).
+        return unsafe { producer_pauses::set_paused(&handle, partitions, paused) };
     }
+    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    if partitions.is_null() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let assigned = consuming.control.assignment();
+    let mut known = Vec::new();
+    // SAFETY: `partitions` is a list of this library, not yet destroyed (required by the C functions that call this).
+    for entry in unsafe { list_conversion::entries(partitions) } {
+        let at = list_conversion::at(entry);
+        entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+        if assigned.binary_search(&at).is_ok() {
+            known.push(at);
+        } else if !handle.topics().has(&at.topic) {
+            entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+        }
+    }
+    if paused {
+        consuming.control.pause(&known);
+    } else {
+        consuming.control.resume(&known);
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -348,58 +328,47 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     partitions: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_seek_partitions`).
-    if unsafe { list_conversion::entries(partitions) }.is_empty() {
-        let reason = "no partitions to seek: the list is NULL or empty";
-        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
+    let refused = |reason| object(RD_KAFKA_RESP_ERR__INVALID_ARG, reason);
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return refused("") };
+    let Some(consuming) = handle.consumer_state() else {
+        return refused("Must only be used on consumer instance");
+    };
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
+    let entries = unsafe { list_conversion::entries(partitions) };
+    if entries.is_empty() {
+        return refused("partitions must be specified");
     }
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
-    let mut left = 0;
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
-    // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
-    let code = unsafe {
-        with(rk, FUNCTION, |handle, consuming| {
-            let mut pending = Vec::new();
-            for entry in list_conversion::entries(partitions) {
-                let at = list_conversion::at(entry);
-                match begin_seek(handle, consuming, &at, entry.offset, list_conversion::start_of(entry)) {
-                    Ok(reply) => {
-                        entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS;
-                        pending.push((entry, at, reply));
-                    }
-                    // Without a timeout the application gets no result of a partition that the client knows.
-                    Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => {
-                        entry.err = code;
-                    }
-                    Err(_) => entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS,
-                }
+    let mut pending = Vec::new();
+    for entry in entries {
+        let at = list_conversion::at(entry);
+        match begin_seek(&handle, consuming, &at, entry.offset, list_conversion::start_of(entry)) {
+            Ok(reply) => {
+                entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS;
+                pending.push((entry, at, reply));
             }
-            if timeout_ms == 0 {
-                return Ok(());
+            // Without a timeout the application gets no result of a partition that the client knows.
+            Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => {
+                entry.err = code;
             }
-            left = pending.len();
-            for (entry, at, reply) in pending {
-                match finish_seek(handle, &at, reply, deadline) {
-                    RD_KAFKA_RESP_ERR__TIMED_OUT => return Err(RD_KAFKA_RESP_ERR__TIMED_OUT),
-                    code => entry.err = code,
-                }
-                left -= 1;
-            }
-            Ok(())
-        })
-    };
-    match code {
-        RD_KAFKA_RESP_ERR__TIMED_OUT => {
-            let reason = format!("Timed out waiting for {left} remaining partition seek(s) to finish");
-            rd_kafka_error_t::new(code, &reason).into_raw()
+            Err(_) => entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS,
         }
-        // As in the original, whose other functions call the lack of a consumer an unknown group.
-        RD_KAFKA_RESP_ERR__UNKNOWN_GROUP => {
-            object(RD_KAFKA_RESP_ERR__INVALID_ARG, "the client is no consumer")
-        }
-        code => object(code, ""),
     }
+    if timeout_ms == 0 {
+        return null_mut();
+    }
+    let mut left = pending.len();
+    for (entry, at, reply) in pending {
+        match finish_seek(&handle, &at, reply, deadline) {
+            code @ RD_KAFKA_RESP_ERR__TIMED_OUT => {
+                let reason = format!("Timed out waiting for {left} remaining partition seek(s) to finish");
+                return object(code, &reason);
+            }
+            code => entry.err = code,
+        }
+        left -= 1;
+    }
+    null_mut()
 }
 
 /// Moves the position of a partition. Without a timeout the call does not wait for the result.
@@ -428,6 +397,10 @@ fn begin_seek(
 ) -> Result<EngineReply<()>, rd_kafka_resp_err_t> {
     if consuming.control.assignment().binary_search(at).is_err() {
         return Err(unassigned(handle, &at.topic));
+    }
+    // The partitions that it had when it closed are not fetched any more.
+    if consuming.is_closed() {
+        return Err(RD_KAFKA_RESP_ERR__STATE);
     }
     // As in the original, a seek does not look up the committed offset.
     let Some(start) = to.filter(|_| offset != RD_KAFKA_OFFSET_STORED) else {
