@@ -168,3 +168,26 @@ fn a_file_without_an_offset_starts_its_partition_by_the_reset() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// A start without an offset began where the group had left off, and a stop of no partition was one of an unknown partition.
+#[test]
+fn a_start_without_an_offset_and_a_stop_without_a_partition_are_refused() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let invalid = (RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        let unknown = (RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, libc::ESRCH);
+        for offset in [RD_KAFKA_OFFSET_INVALID, -7] {
+            assert_eq!(rd_kafka_consume_start(rkt, 0, offset), -1, "{offset}");
+            assert_eq!((rd_kafka_last_error(), rd_kafka_errno()), invalid, "{offset}");
+        }
+        assert_eq!(rd_kafka_consume_start(rkt, RD_KAFKA_PARTITION_UA, 0), -1);
+        assert_eq!((rd_kafka_last_error(), rd_kafka_errno()), unknown);
+        for (partition, expected) in [(RD_KAFKA_PARTITION_UA, invalid), (-2, unknown)] {
+            assert_eq!(rd_kafka_consume_stop(rkt, partition), -1, "{partition}");
+            assert_eq!((rd_kafka_last_error(), rd_kafka_errno()), expected, "{partition}");
+        }
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -61,7 +61,9 @@ fn start_partition(
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     let SimplePartition { handle, consuming, at } = &consumed;
-    let Some(start) = crate::messages::list_conversion::start(offset) else {
+    // Unlike an assignment, a start names its offset.
+    let named = Some(offset).filter(|offset| *offset != RD_KAFKA_OFFSET_INVALID);
+    let Some(start) = named.and_then(crate::messages::list_conversion::start) else {
         return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG);
     };
     let topic = Topic::of(rkt, function);
@@ -108,6 +110,9 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
+    if partition == RD_KAFKA_PARTITION_UA {
+        return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG);
+    }
     let Some(SimplePartition { consuming, at, .. }) = SimplePartition::of(rkt, partition, FUNCTION) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
