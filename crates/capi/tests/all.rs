@@ -47,6 +47,7 @@ mod processor_damage;
 mod producing;
 mod queue_functions;
 mod refused_assignments;
+mod refused_offsets;
 mod refused_records;
 mod roundtrip;
 mod share_consumers;

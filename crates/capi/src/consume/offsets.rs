@@ -19,7 +19,7 @@ use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
 use crate::consume::group_consumer::unassigned;
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
-use crate::errors::error_object::rd_kafka_error_t;
+use crate::errors::error_object::{description, rd_kafka_error_t};
 use crate::ffi::c_strings::text;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -458,21 +458,23 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
 pub unsafe extern "C" fn rd_kafka_offset_store_message(
     rkmessage: *mut rd_kafka_message_t,
 ) -> *mut rd_kafka_error_t {
-    let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
+    /// librdkafka's text, which programs show and search, as the others here.
+    const NOT_CONSUMED: &str = "Invalid message object, not a consumed message";
+    let refused = |code, text: &str| rd_kafka_error_t::new(code, text).into_raw();
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_offset_store_message`).
     let Some(message) = (unsafe { rkmessage.as_ref() }) else {
-        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "no message");
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, NOT_CONSUMED);
     };
     if message.err != RD_KAFKA_RESP_ERR_NO_ERROR {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Message object must not have an error set");
     }
     let topic = Topic::of(message.rkt, FUNCTION);
     let Some((topic, handle)) = topic.as_deref().and_then(TopicState::with_handle) else {
-        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, NOT_CONSUMED);
     };
     let Some(consuming) = handle.consumer_state() else {
-        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message is no consumer's");
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, NOT_CONSUMED);
     };
     let at = TopicPartition::new(&topic.name, message.partition);
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
@@ -483,7 +485,7 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
     match store(handle, consuming, &at, offset) {
         RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
         code @ RD_KAFKA_RESP_ERR__STATE => refused(code, "Partition is not assigned"),
-        code => refused(code, "Failed to store offset"),
+        code => refused(code, &format!("Failed to store offset: {}", description(code).to_string_lossy())),
     }
 }
 

@@ -1,0 +1,101 @@
+//! Offsets that are not stored, not committed or not found. Bindings show the texts and compare the codes.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::errors::error_object::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::queue::poll::*;
+
+use crate::common::{conf, list, new, produce, until};
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+/// A broker with a record in partition 0 of `orders`.
+fn broker() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+    produce(rk, c"orders", 0, "paid", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, OK);
+    unsafe { rd_kafka_destroy(rk) };
+    broker
+}
+
+fn consumer(broker: &BrokerThread) -> *mut rd_kafka_t {
+    let servers = broker.bootstrap_servers();
+    new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "billing")]))
+}
+
+/// Stores the offset of a message. Returns the code and the text of the refusal.
+unsafe fn store(message: *mut rd_kafka_message_t) -> (rd_kafka_resp_err_t, String) {
+    unsafe {
+        let error = rd_kafka_offset_store_message(message);
+        let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap().to_owned();
+        let refused = (rd_kafka_error_code(error), text);
+        rd_kafka_error_destroy(error);
+        refused
+    }
+}
+
+/// The texts were our own.
+#[test]
+fn a_message_that_was_not_consumed_has_no_offset_to_store() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    let not_consumed = "Invalid message object, not a consumed message";
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        for (rkt, err, text) in [
+            (rkt, OK, not_consumed),
+            (null_mut(), OK, not_consumed),
+            (rkt, RD_KAFKA_RESP_ERR__PARTITION_EOF, "Message object must not have an error set"),
+        ] {
+            let mut message = rd_kafka_message_t {
+                err,
+                rkt,
+                partition: 0,
+                payload: null_mut(),
+                len: 0,
+                key: null_mut(),
+                key_len: 0,
+                offset: 0,
+                _private: null_mut(),
+            };
+            assert_eq!(store(&raw mut message), (RD_KAFKA_RESP_ERR__INVALID_ARG, text.to_owned()));
+        }
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn an_offset_of_a_partition_that_was_given_up_is_not_stored() {
+    let broker = broker();
+    let rk = consumer(&broker);
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        (*(*partitions).elems).offset = 0;
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        let mut message = null_mut();
+        until("the record", || {
+            message = rd_kafka_consumer_poll(rk, 100);
+            !message.is_null()
+        });
+        assert_eq!((*message).err, OK);
+        assert_eq!(store(message).0, OK);
+        assert_eq!(rd_kafka_assign(rk, null()), OK);
+        let refused = (RD_KAFKA_RESP_ERR__STATE, "Partition is not assigned".to_owned());
+        assert_eq!(store(message), refused);
+        rd_kafka_message_destroy(message);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
