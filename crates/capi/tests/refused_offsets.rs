@@ -99,3 +99,18 @@ fn an_offset_of_a_partition_that_was_given_up_is_not_stored() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The code was that of a broken connection.
+#[test]
+fn a_commit_without_a_broker_waits_for_the_coordinator() {
+    let properties =
+        [("bootstrap.servers", "127.0.0.1:1"), ("group.id", "billing"), ("socket.timeout.ms", "2000")];
+    let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+    let offsets = list(&[(c"orders", 0)]);
+    unsafe {
+        (*(*offsets).elems).offset = 7;
+        assert_eq!(rd_kafka_commit(rk, offsets, 0), RD_KAFKA_RESP_ERR__WAIT_COORD);
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -177,6 +177,8 @@ fn commit_error(handle: Option<&Handle>, error: Error) -> rd_kafka_resp_err_t {
         // The group assigned the partition to another member.
         Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
         Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        // As in the original, a commit without a broker waits for its coordinator.
+        Error::Unreachable { .. } => RD_KAFKA_RESP_ERR__WAIT_COORD,
         error => code_of(&error),
     }
 }
