@@ -114,3 +114,17 @@ fn a_commit_without_a_broker_waits_for_the_coordinator() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The entry kept the offset of the caller, as if it were committed.
+#[test]
+fn a_lookup_of_committed_offsets_that_fails_leaves_no_offset() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", "127.0.0.1:1"), ("group.id", "billing")]));
+    let entries = list(&[(c"orders", 0)]);
+    unsafe {
+        (*(*entries).elems).offset = 7;
+        assert_eq!(rd_kafka_committed(rk, entries, 300), RD_KAFKA_RESP_ERR__TIMED_OUT);
+        assert_eq!((*(*entries).elems).offset, RD_KAFKA_OFFSET_INVALID);
+        rd_kafka_topic_partition_list_destroy(entries);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -346,6 +346,11 @@ pub unsafe extern "C" fn rd_kafka_committed(
     };
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let wanted = unsafe { list_conversion::partitions(partitions) };
+    // As in the original, the list has no offsets of the caller if the call fails.
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
+    for entry in unsafe { list_conversion::entries(partitions) } {
+        entry.offset = RD_KAFKA_OFFSET_INVALID;
+    }
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     match committed_until(&consuming, &wanted, deadline) {
         Ok(found) => {
@@ -362,7 +367,10 @@ pub unsafe extern "C" fn rd_kafka_committed(
             }
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
-        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        // As in the original, which repeats the request without a broker until then.
+        Err(Error::TimedOut { .. } | Error::Unreachable { .. } | Error::Transport { .. }) => {
+            RD_KAFKA_RESP_ERR__TIMED_OUT
+        }
         Err(error) => code_of(&error),
     }
 }
