@@ -128,3 +128,33 @@ fn a_lookup_of_committed_offsets_that_fails_leaves_no_offset() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// A missing topic and a missing partition had the same code.
+#[test]
+fn offsets_for_times_say_which_topic_and_which_partition_is_missing() {
+    let broker = broker();
+    let rk = consumer(&broker);
+    let (unknown_topic, unknown_partition) =
+        (RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    for (partitions, code, errors) in [
+        (
+            &[(c"orders", 0), (c"absent", 0), (c"orders", 9)][..],
+            OK,
+            &[OK, unknown_topic, unknown_partition][..],
+        ),
+        (&[(c"absent", 0)], unknown_partition, &[unknown_topic]),
+        (&[(c"orders", 9)], unknown_partition, &[unknown_partition]),
+    ] {
+        let times = list(partitions);
+        unsafe {
+            for entry in std::slice::from_raw_parts_mut((*times).elems, partitions.len()) {
+                entry.offset = 0;
+            }
+            assert_eq!(rd_kafka_offsets_for_times(rk, times, 60_000), code, "{partitions:?}");
+            let found: Vec<_> = (*times).elems().iter().map(|entry| entry.err).collect();
+            assert_eq!(found, errors, "{partitions:?}");
+            rd_kafka_topic_partition_list_destroy(times);
+        }
+    }
+    unsafe { rd_kafka_destroy(rk) };
+}

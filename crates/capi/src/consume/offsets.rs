@@ -571,12 +571,21 @@ pub(crate) fn wait_on<T: Send + 'static>(
     })
 }
 
-/// Returns the error code. A missing topic or partition has a local code, and so has the lack of a broker that can be reached.
+/// Returns the error code of a call. A missing topic or partition has a local code, and so has the lack of a broker that can be
+/// reached.
 fn partition_code(error: &Error) -> rd_kafka_resp_err_t {
-    match (error, code_of(error)) {
-        (Error::Unreachable { .. }, _) => RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN,
-        (_, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-        (_, code) => code,
+    match entry_code(error) {
+        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        code => code,
+    }
+}
+
+/// Returns the error code of an entry. As in the original, a missing topic has the code of the broker.
+fn entry_code(error: &Error) -> rd_kafka_resp_err_t {
+    if matches!(error, Error::Unreachable { .. }) {
+        RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN
+    } else {
+        code_of(error)
     }
 }
 
@@ -651,9 +660,9 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
             }
             Err(error) => {
                 entry.set_leader_epoch(None);
-                entry.err = partition_code(&error);
+                entry.err = entry_code(&error);
                 if first_error == RD_KAFKA_RESP_ERR_NO_ERROR {
-                    first_error = entry.err;
+                    first_error = partition_code(&error);
                 }
             }
         }
