@@ -2,15 +2,18 @@
 //! that a broker decides about.
 
 use std::ffi::{CStr, c_char};
+use std::io::Write;
+use std::net::TcpStream;
 use std::ptr::{null, null_mut};
 
-use ottla_broker::Broker;
+use ottla_broker::{ApiKey, Broker};
 use rdkafka::admin::*;
 use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 
-use crate::asking::{Asking, array};
+use crate::asking::{Asking, array, text};
+use crate::common::until;
 
 /// A list of partitions with offsets.
 fn list(entries: &[(&CStr, i32, i64)]) -> *mut rd_kafka_topic_partition_list_t {
@@ -323,4 +326,57 @@ fn a_timeout_has_the_text_for_what_the_request_waited_for() {
         timed_out(RD_KAFKA_EVENT_DELETEACLS_RESULT, what);
         rd_kafka_AdminOptions_destroy(options);
     }
+}
+
+/// Joins the group `connectors` as a worker of Kafka Connect does, and does not wait for the response.
+fn join_as_worker(servers: &str) -> TcpStream {
+    let mut request = Vec::new();
+    let text = |request: &mut Vec<u8>, text: &str| {
+        request.extend(i16::try_from(text.len()).unwrap().to_be_bytes());
+        request.extend(text.as_bytes());
+    };
+    let number = |request: &mut Vec<u8>, number: i32| request.extend(number.to_be_bytes());
+    // JoinGroup, version 2, with the correlation id 1.
+    request.extend(ApiKey::JoinGroup.code().to_be_bytes());
+    request.extend(2_i16.to_be_bytes());
+    number(&mut request, 1);
+    text(&mut request, "worker");
+    text(&mut request, "connectors");
+    // The timeouts of the session and of the rebalance.
+    number(&mut request, 30_000);
+    number(&mut request, 30_000);
+    // It has no member id.
+    text(&mut request, "");
+    text(&mut request, "connect");
+    // One protocol, without metadata.
+    number(&mut request, 1);
+    text(&mut request, "default");
+    number(&mut request, 0);
+    let mut worker = TcpStream::connect(servers).unwrap();
+    worker.write_all(&i32::try_from(request.len()).unwrap().to_be_bytes()).unwrap();
+    worker.write_all(&request).unwrap();
+    worker
+}
+
+/// It was described with its members, as if they consumed.
+#[test]
+fn a_group_of_kafka_connect_is_no_consumer_group() {
+    let broker = Broker::builder().memory().spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let _worker = join_as_worker(&servers);
+    let admin = Asking::new(&servers, RD_KAFKA_PRODUCER, &[]);
+    let mut refused = (RD_KAFKA_RESP_ERR_NO_ERROR, String::new());
+    until("the worker has joined", || unsafe {
+        let mut groups = [c"connectors".as_ptr()];
+        rd_kafka_DescribeConsumerGroups(admin.rk, groups.as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT);
+        let result = rd_kafka_event_DescribeConsumerGroups_result(answer.0);
+        let described = array(rd_kafka_DescribeConsumerGroups_result_groups, result);
+        assert_eq!(rd_kafka_ConsumerGroupDescription_member_count(described[0]), 0);
+        let error = rd_kafka_ConsumerGroupDescription_error(described[0]);
+        refused = (rd_kafka_error_code(error), text(rd_kafka_error_string(error)));
+        !error.is_null()
+    });
+    let reason = "GroupId connectors is not a consumer group (connect).".to_owned();
+    assert_eq!(refused, (RD_KAFKA_RESP_ERR__INVALID_ARG, reason));
 }

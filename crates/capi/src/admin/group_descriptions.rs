@@ -16,6 +16,9 @@ use crate::ffi::c_strings::{c_string, slashed};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 
+/// The protocol type of consumer groups.
+const CONSUMER: &str = "consumer";
+
 /// A group, or why there is nothing to say of it.
 pub struct rd_kafka_ConsumerGroupDescription_t {
     group: CString,
@@ -54,7 +57,15 @@ pub(super) fn described(
     answers: KeyedResults<String, GroupDescription>,
 ) -> Array<rd_kafka_ConsumerGroupDescription_t> {
     let result = |(group, answer): (String, Result<GroupDescription, Error>)| match answer {
-        Ok(found) => of_group(&group, &found),
+        Ok(found) if found.protocol_type.is_empty() || found.protocol_type == CONSUMER => {
+            of_group(&group, &found)
+        }
+        // A group of Kafka Connect, for instance. Programs show the text, which is librdkafka's.
+        Ok(found) => {
+            let reason = format!("GroupId {group} is not a consumer group ({}).", found.protocol_type);
+            let error = rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, &reason);
+            rd_kafka_ConsumerGroupDescription_t { error: Some(error), ..nothing(&group) }
+        }
         // As brokers before 4.0 have it: librdkafka asks them in a version that knows no other way (KIP-1043).
         Err(error) if error.broker_code() == Some(ErrorCode::GroupIdNotFound) => {
             rd_kafka_ConsumerGroupDescription_t {
