@@ -118,6 +118,22 @@ fn produceva_returns_the_cause_of_a_fatal_error() {
     }
 }
 
+/// The code was `_FATAL`, which does not say what has happened. A close without a queue has only a code.
+#[test]
+fn a_close_of_a_failed_consumer_returns_the_cause_of_its_fatal_error() {
+    unsafe {
+        let rk = failed(RD_KAFKA_CONSUMER, conf(&[("group.id", "g")]));
+        let queue = rd_kafka_queue_new(rk);
+        let error = rd_kafka_consumer_close_queue(rk, queue);
+        assert_eq!((rd_kafka_error_code(error), rd_kafka_error_is_fatal(error)), (CAUSE, 1));
+        assert_eq!(CStr::from_ptr(rd_kafka_error_string(error)), c"test_fatal_error: a test");
+        rd_kafka_error_destroy(error);
+        assert_eq!(rd_kafka_consumer_close(rk), RD_KAFKA_RESP_ERR__FATAL);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_refused_incremental_assignment_names_the_partition() {
     let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g")]));

@@ -448,8 +448,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     if consuming.is_closed() {
         return refused(RD_KAFKA_RESP_ERR__DESTROY, "Consumer already closed");
     }
-    if let Some((_, reason)) = handle.fatal.get() {
-        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__FATAL, reason).fatal(true).into_raw();
+    if let Some((cause, reason)) = handle.fatal.get() {
+        return rd_kafka_error_t::new(*cause, reason).fatal(true).into_raw();
     }
     consuming.note_ending();
     consuming.queue.forward_to(Some(&queue.queue));
