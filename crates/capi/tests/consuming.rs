@@ -302,12 +302,13 @@ fn the_rebalance_protocol_is_known_in_the_last_revocation() {
                 "unsubscribe" => {
                     assert_eq!(rd_kafka_unsubscribe(rk), OK);
                     poll_until(rk, || seen.protocols.lock().unwrap().len() == 2);
+                    assert_eq!(CStr::from_ptr(rd_kafka_rebalance_protocol(rk)), c"NONE");
                 }
-                "close" => assert_eq!(rd_kafka_consumer_close(rk), OK),
+                "close" => {
+                    assert_eq!(rd_kafka_consumer_close(rk), OK);
+                    assert!(rd_kafka_rebalance_protocol(rk).is_null(), "it was NONE");
+                }
                 _ => {}
-            }
-            if ends != "destroy" {
-                assert_eq!(CStr::from_ptr(rd_kafka_rebalance_protocol(rk)), c"NONE");
             }
             rd_kafka_destroy(rk);
         }

@@ -102,6 +102,7 @@ pub(super) fn check(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
     let Some(handle) = Handle::of(rk, FUNCTION) else { return null() };
-    let Some(consuming) = handle.group_consumer() else { return null() };
+    // As in the original, a closed consumer does not respond.
+    let Some(consuming) = handle.group_consumer().filter(|it| !it.is_closed()) else { return null() };
     RebalanceProtocol::of(&handle, consuming).name().as_ptr()
 }
