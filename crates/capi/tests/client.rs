@@ -22,6 +22,7 @@ use rdkafka::client::control::*;
 use rdkafka::client::handle::*;
 use rdkafka::client::list_groups::*;
 use rdkafka::client::metadata::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::topic_conf::*;
 use rdkafka::consume::group_consumer::*;
@@ -181,6 +182,45 @@ fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out
         }
         assert!(!mentions("loud", "unheard"));
         rd_kafka_destroy(rk);
+    }
+}
+
+/// The log did not say why there was no topic, and the last two were made.
+#[test]
+fn a_topic_that_contradicts_its_producer_is_refused_with_a_line_in_the_log() {
+    let idempotent = ("enable.idempotence", "true");
+    let all = "`acks` must be set to `all` when `enable.idempotence` is true";
+    let in_order = "`queuing.strategy` must be set to `fifo` when `enable.idempotence` is true";
+    for (own, name, value, reason) in [
+        (idempotent, c"acks", c"1", all),
+        (idempotent, c"queuing.strategy", c"lifo", in_order),
+        (
+            ("transactional.id", "payments"),
+            c"message.timeout.ms",
+            c"60001",
+            "`message.timeout.ms` must be set <= `transaction.timeout.ms`",
+        ),
+        (
+            ("linger.ms", "1000"),
+            c"message.timeout.ms",
+            c"1000",
+            "`message.timeout.ms` must be greater than `linger.ms`",
+        ),
+    ] {
+        let conf = conf(&[own, ("client.id", "contradicted")]);
+        unsafe {
+            rd_kafka_conf_set_log_cb(conf, Some(on_line));
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            let topic = rd_kafka_topic_conf_new();
+            let set = rd_kafka_topic_conf_set(topic, name.as_ptr(), value.as_ptr(), null_mut(), 0);
+            assert_eq!(set, RD_KAFKA_CONF_OK, "{name:?}");
+            assert!(rd_kafka_topic_new(rk, c"orders".as_ptr(), topic).is_null(), "{reason}");
+            let code = (rd_kafka_last_error(), rd_kafka_errno());
+            assert_eq!(code, (RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL), "{reason}");
+            let line = format!("Incompatible configuration settings for topic \"orders\": {reason}");
+            until("the line", || mentions("contradicted", &line));
+            rd_kafka_destroy(rk);
+        }
     }
 }
 

@@ -37,7 +37,9 @@ use crate::queue::op_queue::OpQueue;
 
 /// Default time limit of a close for leaving the group and for commits.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The level of a warning in log lines, as in syslog.
+/// The level of an error in log lines, as in syslog.
+pub(crate) const LOG_ERR: u8 = 3;
+/// The level of a warning.
 pub(crate) const LOG_WARNING: u8 = 4;
 /// The names of the client types, indexed by `rd_kafka_type_t`.
 const NAMES: [&str; 2] = ["producer", "consumer"];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ottla_client::{Acks, ChoosePartition, Partitioner, TopicConfig, TopicProducer};
 
-use crate::client::handle::Handle;
+use crate::client::handle::{Handle, LOG_ERR};
 use crate::errors::error_object::set_last_error_and_errno;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -258,7 +258,11 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
         (Some(known), _) => known,
         (None, None) => handle.topics().get(&handle, &name),
         (None, Some(conf)) => {
-            if handle.producer().is_some() && !allows_idempotence(&handle, &conf) {
+            if handle.producer().is_some()
+                && let Some(reason) = contradiction(&handle, &conf)
+            {
+                let text = format!("Incompatible configuration settings for topic \"{name}\": {reason}");
+                handle.log(LOG_ERR, c"TOPICCONF", &text);
                 return refuse();
             }
             let made = make(&handle, &name, &conf);
@@ -270,11 +274,27 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     topic.handed_out()
 }
 
-/// An idempotent producer needs the acknowledgements of all replicas, and the order of the records.
-fn allows_idempotence(handle: &Handle, conf: &rd_kafka_topic_conf_t) -> bool {
-    let acks = conf.settings().acks.is_none_or(|acks| acks == Acks::All);
-    let in_order = conf.get("queuing.strategy").is_none_or(|order| order == "fifo");
-    !handle.config.enable_idempotence || (acks && in_order)
+/// Returns why the settings of a topic do not suit its producer. Programs search the log for the texts, which are librdkafka's.
+fn contradiction(handle: &Handle, conf: &rd_kafka_topic_conf_t) -> Option<&'static str> {
+    let (client, topic) = (&handle.config, conf.settings());
+    let transaction = client.transactional_id.is_some().then_some(client.transaction_timeout);
+    // 0 is no limit. A transactional producer limits the topics that have no timeout of their own.
+    let is_unlimited = conf.get("message.timeout.ms").is_some_and(|ms| ms == "0");
+    let own = topic.delivery_timeout.filter(|_| !is_unlimited);
+    let timeout = if conf.has_message_timeout() { own } else { transaction.or(own) };
+    let is_longer = |limit: Duration| timeout.is_some_and(|timeout| timeout > limit);
+    let is_unordered = conf.get("queuing.strategy").is_some_and(|order| order != "fifo");
+    if client.enable_idempotence && topic.acks.is_some_and(|acks| acks != Acks::All) {
+        Some("`acks` must be set to `all` when `enable.idempotence` is true")
+    } else if client.enable_idempotence && is_unordered {
+        Some("`queuing.strategy` must be set to `fifo` when `enable.idempotence` is true")
+    } else if transaction.is_some_and(is_longer) {
+        Some("`message.timeout.ms` must be set <= `transaction.timeout.ms`")
+    } else if timeout.is_some() && client.linger.is_some_and(|linger| !is_longer(linger)) {
+        Some("`message.timeout.ms` must be greater than `linger.ms`")
+    } else {
+        None
+    }
 }
 
 /// Returns a topic with its own settings.
