@@ -134,6 +134,29 @@ fn a_close_of_a_failed_consumer_returns_the_cause_of_its_fatal_error() {
     }
 }
 
+/// It read the partitions, which other members may own.
+#[test]
+fn an_assignment_of_a_failed_consumer_gives_its_partitions_up() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g"), ("group.instance.id", "one")]));
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        let count = || {
+            let mut assigned = null_mut();
+            assert_eq!(rd_kafka_assignment(rk, &raw mut assigned), RD_KAFKA_RESP_ERR_NO_ERROR);
+            let count = (*assigned).cnt;
+            rd_kafka_topic_partition_list_destroy(assigned);
+            count
+        };
+        assert_eq!((rd_kafka_assign(rk, partitions), count()), (RD_KAFKA_RESP_ERR_NO_ERROR, 1));
+        assert_eq!(rd_kafka_test_fatal_error(rk, CAUSE, c"a test".as_ptr()), 0);
+        assert_eq!((rd_kafka_assign(rk, partitions), count()), (RD_KAFKA_RESP_ERR_NO_ERROR, 0));
+        assert!(rd_kafka_incremental_assign(rk, partitions).is_null());
+        assert_eq!(count(), 0);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+    }
+}
+
 #[test]
 fn a_refused_incremental_assignment_names_the_partition() {
     let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g")]));

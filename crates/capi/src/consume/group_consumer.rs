@@ -52,6 +52,13 @@ fn with_assignment(
     if consuming.is_closing() && consuming.is_closed() {
         return Ok(());
     }
+    // As in the original, a failed consumer gives its partitions up whatever the call names: another member may own them.
+    if handle.fatal.get().is_some() {
+        assign_nothing(&handle);
+        consuming.note_assigned(Vec::new(), true);
+        consuming.note_given_up();
+        return Ok(());
+    }
     let outcome = check(&handle, consuming, call).and_then(|()| body(consuming));
     if consuming.is_closing() { Ok(()) } else { outcome.inspect_err(|refusal| refusal.log(&handle)) }
 }

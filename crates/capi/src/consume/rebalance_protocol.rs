@@ -82,7 +82,7 @@ pub(super) fn check(
     consuming: &ConsumerState,
     call: AssignmentCall,
 ) -> Result<(), AssignmentRefusal> {
-    if consuming.is_ending() || handle.fatal.get().is_some() || !consuming.was_assigned_by_group() {
+    if consuming.is_ending() || !consuming.was_assigned_by_group() {
         return Ok(());
     }
     let (functions, protocol) = match (RebalanceProtocol::of(handle, consuming), call) {
