@@ -241,6 +241,7 @@ fn a_consumer_with_a_fatal_error_neither_subscribes_nor_commits() {
         let fatal = RD_KAFKA_RESP_ERR__FATAL;
         let entries = list(&[(c"orders", 0)]);
         assert_eq!((rd_kafka_subscribe(rk, entries), names()), (fatal, 0), "the subscription has ended");
+        assert_eq!(rd_kafka_unsubscribe(rk), fatal);
         (*(*entries).elems).offset = 7;
         assert_eq!(rd_kafka_commit(rk, entries, 0), fatal);
         assert_eq!(rd_kafka_commit(rk, entries, 1), RD_KAFKA_RESP_ERR_NO_ERROR);

@@ -159,7 +159,8 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
 pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
     with_group(rk, FUNCTION, |handle, consumer| {
         consumer.unsubscribe(handle);
-        Ok(())
+        // As in the original, the call has its effect.
+        if handle.fatal.get().is_some() { Err(RD_KAFKA_RESP_ERR__FATAL) } else { Ok(()) }
     })
 }
 
