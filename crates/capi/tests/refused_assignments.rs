@@ -68,6 +68,20 @@ fn an_assignment_names_the_partition_that_is_twice_in_the_list_or_has_an_invalid
     }
 }
 
+/// It was refused, as if there were a partition to remove.
+#[test]
+fn no_partition_may_be_removed_from_an_empty_assignment() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "billing")]));
+    let none = list(&[]);
+    unsafe {
+        assert!(rd_kafka_incremental_unassign(rk, none).is_null());
+        assert!(rd_kafka_incremental_assign(rk, none).is_null());
+        assert_eq!(rd_kafka_assign(rk, none), OK);
+        rd_kafka_topic_partition_list_destroy(none);
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// Changes the assignment by the wrong function, keeps the error, and then changes it by the right one.
 unsafe extern "C" fn on_rebalance(
     rk: *mut rd_kafka_t,

@@ -221,7 +221,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
             let invalid = |reason| AssignmentRefusal { code: RD_KAFKA_RESP_ERR__INVALID_ARG, reason };
             let partitions = list_conversion::partitions(partitions);
             let assigned = consuming.control.assignment();
-            if assigned.is_empty() {
+            if assigned.is_empty() && !partitions.is_empty() {
                 return Err(invalid("Can't subtract from empty assignment".to_owned()));
             }
             if let Some(at) = partitions.iter().find(|at| !assigned.contains(at)) {
