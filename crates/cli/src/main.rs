@@ -27,6 +27,7 @@ mod lines;
 mod listing;
 mod log_filter;
 mod metrics;
+mod number_range;
 mod output;
 mod partition_args;
 mod password;
@@ -144,11 +145,8 @@ fn main() -> ExitCode {
 
 /// Prints a usage error, or the help that was requested: it fails if the help cannot be written.
 fn explain(error: &clap::Error) -> ExitCode {
-    /// The reason of `u64::from_str`, which names no range.
-    const NO_DIGIT: &str = "invalid digit found in string";
-    let text = error.render().to_string();
-    if error.use_stderr() && text.contains(NO_DIGIT) {
-        output::note_lines(&text.trim_end().replace(NO_DIGIT, "use a whole number that is not negative"));
+    if let Some(text) = number_range::usage_error(error, command(), std::env::args_os().skip(1)) {
+        output::note_lines(text.trim_end());
         return ExitCode::from(2);
     }
     let printed = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));

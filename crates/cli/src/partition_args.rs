@@ -23,11 +23,16 @@ pub(crate) enum Target {
 
 /// Parses `beginning`, `end`, an offset, or a time.
 pub(crate) fn parse_target(text: &str) -> Result<Target, String> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     Ok(match text {
         "beginning" | "earliest" => Target::Listed(OffsetAt::Earliest),
         "end" | "latest" => Target::Listed(OffsetAt::Latest),
         _ => match text.parse::<i64>().ok().filter(|offset| *offset >= 0) {
             Some(offset) => Target::Offset(offset),
+            None if is_number => {
+                return Err(format!("`{text}` is no offset: use a whole number from 0 to {}", i64::MAX));
+            }
             None => Target::Listed(OffsetAt::Timestamp(time::parse_ms(text)?)),
         },
     })
@@ -37,8 +42,9 @@ pub(crate) fn parse_target(text: &str) -> Result<Target, String> {
 pub(crate) fn topic_and_partition(text: &str) -> Result<TopicAndPartition, String> {
     let Some((name, partition)) = text.split_once(':') else { return Ok((topic_name(text)?, None)) };
     let number = partition.parse().ok().filter(|number| *number >= 0);
-    let number = number
-        .ok_or_else(|| format!("`{partition}` is not a partition: use a number from 0, as in orders:0"))?;
+    let number = number.ok_or_else(|| {
+        format!("`{partition}` is not a partition: use a number from 0 to {}, as in orders:0", i32::MAX)
+    })?;
     Ok((topic_name(name)?, Some(number)))
 }
 

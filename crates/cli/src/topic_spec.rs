@@ -20,8 +20,12 @@ impl FromStr for TopicSpec {
             None => (text, None),
             Some((name, count)) => {
                 let count = count.parse().ok().filter(|count| *count >= 1);
-                let refuse =
-                    || format!("`{text}`: the number of partitions must be at least 1, as in `orders:3`");
+                let refuse = || {
+                    format!(
+                        "`{text}`: the number of partitions must be from 1 to {}, as in `orders:3`",
+                        i32::MAX
+                    )
+                };
                 (name, Some(count.ok_or_else(refuse)?))
             }
         };
@@ -38,6 +42,11 @@ mod tests {
         let spec = |name: &str, partitions| Ok(TopicSpec { name: name.into(), partitions });
         assert_eq!("orders".parse(), spec("orders", None));
         assert_eq!("orders:12".parse(), spec("orders", Some(12)));
+        for count in ["0", "-1", "99999999999"] {
+            let refused = format!("orders:{count}").parse::<TopicSpec>().expect_err("no such number");
+            assert!(refused.contains(&format!("`orders:{count}`: ")), "{refused}");
+            assert!(refused.contains("from 1 to 2147483647"), "{refused}");
+        }
         for text in ["", ":3", "orders:", "orders:0", "orders:-1", "orders:x", "a:1:2", "a b", ".."] {
             assert!(text.parse::<TopicSpec>().is_err(), "{text}");
         }

@@ -245,7 +245,10 @@ fn the_property_with_the_group_is_used() {
 #[test]
 fn usage_errors_and_help_have_their_exit_codes() {
     ottla(&["topics", "list", "--config", "/nonexistent/file"], "").failed(2, &["/nonexistent/file"]);
-    let negative = ottla(&["consume", "orders", "-c", "-1"], "").failed(2, &["'-1'", "not negative"]);
+    let negative = ottla(&["consume", "orders", "-c", "-1"], "").failed(2, &["'-1'", "from 1 to"]);
+    let count = ["fault", "add", "Fetch", "cut", "--count", "99999999999", "--control", "unix:/nowhere"];
+    ottla(&count, "").failed(2, &["'99999999999'", "'--count <N>'", "from 0 to 4294967295"]);
+    ottla(&["topics", "create", "a:99999999999"], "").failed(2, &["a:99999999999", "from 1 to 2147483647"]);
     assert!(!negative.stderr.contains("'-- -1'"), "{negative:?}");
     let full = File::options().write(true).open("/dev/full").expect("a device");
     let help = command(&["--help"]).stdout(full).stderr(Stdio::piped()).output().expect("it runs");

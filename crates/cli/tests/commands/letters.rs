@@ -45,8 +45,8 @@ fn kcats_starts_are_understood() {
     assert_eq!(read(&["-G", "readers", "-c", "1"]), "1\n");
     assert_eq!(read(&["-G", "readers", "-o", "stored"]), "2\n");
     at(&broker, &["consume", "orders", "-o", "stored"], "").failed(2, &["--group"]);
-    at(&broker, &["consume", "orders", "-p", "-1"], "").failed(2, &["-1 is not in 0.."]);
-    at(&broker, &["produce", "orders", "-p", "-1"], "").failed(2, &["-1 is not in 0.."]);
+    at(&broker, &["consume", "orders", "-p", "-1"], "").failed(2, &["'-1'", "from 0 to"]);
+    at(&broker, &["produce", "orders", "-p", "-1"], "").failed(2, &["'-1'", "from 0 to"]);
     at(&broker, &["consume", "orders", "-o", "e@1"], "").failed(2, &["-N for the last N"]);
 }
 
