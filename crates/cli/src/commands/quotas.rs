@@ -68,10 +68,13 @@ pub(crate) struct EntityArgs {
     ip: Option<String>,
 }
 
+/// Parses `QUOTA=VALUE`. Rust's numbers include `NaN` and `inf`, which are no rates.
 fn quota(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("use QUOTA=VALUE")?;
-    let value = value.parse().map_err(|_| format!("`{value}` is no number"))?;
-    Ok((name.to_owned(), value))
+    match value.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok((name.to_owned(), number)),
+        _ => Err(format!("`{value}` is no value of `{name}`: use a finite number that is not negative")),
+    }
 }
 
 pub(crate) fn run(quotas: &Quotas) -> Result<(), Failure> {
@@ -180,4 +183,22 @@ async fn alter(
         altered?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the broker refused them, and some brokers do not.
+    #[test]
+    fn a_quota_is_a_finite_number_that_is_not_negative() {
+        assert_eq!(quota("request_percentage=12.5"), Ok(("request_percentage".to_owned(), 12.5)));
+        for value in ["NaN", "inf", "-inf", "infinity", "1e999", "-1", "-0.5", "", "many"] {
+            let refused = quota(&format!("request_percentage={value}")).expect_err("no rate");
+            assert!(
+                refused.starts_with(&format!("`{value}` is no value of `request_percentage`")),
+                "{refused}"
+            );
+        }
+    }
 }
