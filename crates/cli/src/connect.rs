@@ -36,7 +36,7 @@ pub(crate) struct ConnectArgs {
     /// 127.0.0.1:9092]
     #[arg(short, long, value_name = "HOST:PORT,...")]
     pub(crate) brokers: Option<String>,
-    /// A client property, by librdkafka's or Java's name; may be repeated
+    /// A client property, by librdkafka's or Java's name; may be repeated: the last value of a key applies
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) properties: Vec<(String, String)>,
     /// A properties file, in Java's or kcat's format

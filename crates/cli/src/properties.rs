@@ -34,6 +34,16 @@ pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The last value of each key, as `kafka-topics.sh --config` and `kafka-configs.sh --add-config` apply it.
+pub(crate) fn last_of_each<V: Clone>(pairs: &[(String, V)]) -> Vec<(String, V)> {
+    let mut last: Vec<(String, V)> = Vec::new();
+    for (key, value) in pairs {
+        last.retain(|(earlier, _)| earlier != key);
+        last.push((key.clone(), value.clone()));
+    }
+    last
+}
+
 /// Reads a properties file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
     let unreadable =
@@ -175,6 +185,15 @@ mod tests {
     fn a_line_without_a_value_is_named() {
         let error = parse("acks=all\nnonsense\n", "c.properties").expect_err("no separator");
         assert_eq!(error, "c.properties:2: `nonsense` does not have the form key=value");
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_applies() {
+        let pairs = |pairs: &[(&str, i32)]| -> Vec<(String, i32)> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()
+        };
+        let given = pairs(&[("a", 1), ("b", 2), ("a", 3)]);
+        assert_eq!(last_of_each(&given), pairs(&[("b", 2), ("a", 3)]));
     }
 
     #[test]

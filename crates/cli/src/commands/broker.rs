@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// A topic to create at the start if it is missing; may be repeated
     #[arg(long, value_name = "NAME[:PARTITIONS]")]
     topic: Vec<TopicSpec>,
-    /// A broker property, by Apache Kafka's name; may be repeated
+    /// A broker property, by Apache Kafka's name; may be repeated: the last value of a key applies
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
     properties: Vec<(String, String)>,
     /// A file of broker properties: Apache Kafka's server.properties. Flags win over it; -X, too

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Listing, OutputArgs};
 use crate::output::print;
+use crate::properties::last_of_each;
 
 /// The name of the default entity in options: no user, client id or address has it.
 const DEFAULT: &str = "<default>";
@@ -34,7 +35,7 @@ pub(crate) enum Quotas {
     Set {
         #[command(flatten)]
         entity: EntityArgs,
-        /// The quotas
+        /// The quotas; the last value of a name applies
         #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = quota)]
         quotas: Vec<(String, f64)>,
         #[command(flatten)]
@@ -82,7 +83,7 @@ pub(crate) fn run(quotas: &Quotas) -> Result<(), Failure> {
         match quotas {
             Quotas::List { entity, output, connect } => list(&admin(connect).await?, entity, *output).await,
             Quotas::Set { entity, quotas, connect } => {
-                let changes = quotas.iter().map(|(name, value)| (name.clone(), Some(*value)));
+                let changes = last_of_each(quotas).into_iter().map(|(name, value)| (name, Some(value)));
                 print(&alter(&admin(connect).await?, entity.entity()?, changes.collect()).await?)
             }
             Quotas::Delete { entity, quotas, connect } => {
@@ -148,7 +149,10 @@ async fn delete(admin: &Admin, entity: &EntityArgs, quotas: &[String]) -> Result
             .any(|(found, values)| *found == named && values.iter().any(|(quota, _)| quota == name))
     };
     let mut failures = Failures::default();
-    let (there, missing): (Vec<&String>, Vec<&String>) = quotas.iter().partition(|name| has(name));
+    // The broker refuses a name that comes twice.
+    let names = quotas.iter().enumerate().filter(|(index, name)| !quotas[..*index].contains(name));
+    let (there, missing): (Vec<&String>, Vec<&String>) =
+        names.map(|(_, name)| name).partition(|name| has(name));
     for name in missing {
         failures.push(Failure::failed(format!(
             "{} has no quota `{name}`: `ottla quotas list` prints the quotas",

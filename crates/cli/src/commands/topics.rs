@@ -15,7 +15,7 @@ use crate::json_log::json_line;
 use crate::listing::{Format, Listing, OutputArgs};
 use crate::output::{counted, print};
 use crate::printable::printable;
-use crate::properties::key_value;
+use crate::properties::{key_value, last_of_each};
 use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
 
@@ -61,7 +61,7 @@ pub(crate) enum Topics {
         /// Number of replicas of each partition [default: the broker's default.replication.factor]
         #[arg(short, long, value_parser = clap::value_parser!(i16).range(1..))]
         replication_factor: Option<i16>,
-        /// A topic config, by Kafka's name; may be repeated
+        /// A topic config, by Kafka's name; may be repeated: the last value of a key applies
         #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
         set: Vec<(String, String)>,
         /// Does not fail for topics that already exist
@@ -114,7 +114,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                     name: spec.name.clone(),
                     partitions: spec.partitions.or(*partitions),
                     replication: *replication_factor,
-                    configs: set.clone(),
+                    configs: last_of_each(set),
                     ..NewTopic::default()
                 };
                 let topics: Vec<NewTopic> = topics.iter().map(new).collect();

@@ -297,6 +297,25 @@ fn results_of_changes_are_on_standard_output() {
     assert_eq!(at(&broker, &quota, "").succeeded().stdout, "set producer_byte_rate=1048576\n");
 }
 
+/// The broker refused the changes, or which value applied was up to it.
+#[test]
+fn of_a_key_that_comes_twice_the_last_value_applies() {
+    let broker = broker(1);
+    let twice = ["--set", "retention.ms=1000", "--set", "retention.ms=2000"];
+    at(&broker, &[&["topics", "create", "other"], &twice[..]].concat(), "").succeeded();
+    for topic in ["orders", "other"] {
+        let more = if topic == "orders" { &twice[..] } else { &[] };
+        let configs = at(&broker, &[&["topics", "configs", topic], more].concat(), "").succeeded();
+        assert!(configs.stdout.contains(" 2000 ") && !configs.stdout.contains("1000"), "{configs:?}");
+    }
+    let quota = ["quotas", "set", "--user", "anna", "producer_byte_rate=1", "producer_byte_rate=2"];
+    assert_eq!(at(&broker, &quota, "").succeeded().stdout, "set producer_byte_rate=2\n");
+    let delete = ["quotas", "delete", "--user", "anna", "producer_byte_rate", "producer_byte_rate"];
+    assert_eq!(at(&broker, &delete, "").succeeded().stdout, "deleted producer_byte_rate\n");
+    let two = ["topics", "configs", "orders", "--set", "retention.ms=1", "--delete", "retention.ms"];
+    at(&broker, &two, "").failed(2, &["`retention.ms` has two changes"]);
+}
+
 #[test]
 fn a_data_directory_in_use_names_the_process() {
     let dir = tempfile::tempdir().expect("a directory");

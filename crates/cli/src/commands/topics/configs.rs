@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::failures::Failures;
 use crate::listing::{Format, Listing, ListingArgs};
 use crate::output::note;
-use crate::properties::key_value;
+use crate::properties::{key_value, last_of_each};
 use crate::topic_args::TopicArgs;
 
 /// Prints the configs of topics with their sources, or changes them
@@ -19,7 +19,7 @@ use crate::topic_args::TopicArgs;
 pub(crate) struct Args {
     #[command(flatten)]
     topics: TopicArgs,
-    /// Sets a config; may be repeated
+    /// Sets a config; may be repeated: the last value of a key applies
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// Appends to a config that is a list; may be repeated
@@ -42,21 +42,29 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn changes(&self) -> Vec<(String, ConfigChange)> {
+    fn changes(&self) -> Result<Vec<(String, ConfigChange)>, Failure> {
         let with = |pairs: &[(String, String)], change: fn(String) -> ConfigChange| {
             let pairs = pairs.iter().map(|(key, value)| (key.clone(), change(value.clone())));
             pairs.collect::<Vec<_>>()
         };
-        let mut changes = with(&self.set, ConfigChange::Set);
+        let mut changes = with(&last_of_each(&self.set), ConfigChange::Set);
         changes.extend(with(&self.append, ConfigChange::Append));
         changes.extend(with(&self.subtract, ConfigChange::Subtract));
         changes.extend(self.delete.iter().map(|key| (key.clone(), ConfigChange::Delete)));
-        changes
+        for (index, (key, _)) in changes.iter().enumerate() {
+            if changes[..index].iter().any(|(earlier, _)| earlier == key) {
+                return Err(Failure::usage(format!(
+                    "`{key}` has two changes: use one of --set, --append, --subtract and --delete for it, and separate items by \
+                     commas"
+                )));
+            }
+        }
+        Ok(changes)
     }
 }
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
-    let changes = args.changes();
+    let changes = args.changes()?;
     if args.dry_run && changes.is_empty() {
         return Err(Failure::usage(
             "--dry-run without a change: add --set, --append, --subtract or --delete",
