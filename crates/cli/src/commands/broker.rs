@@ -23,7 +23,7 @@ use crate::choices::{DURABILITIES, VERSIONS, completed};
 use crate::control::{ControlAddress, ControlServer};
 use crate::failure::Failure;
 use crate::metrics::listen_address;
-use crate::output::note;
+use crate::output::{counted, note};
 use crate::properties::{self, Property, key_value};
 use crate::signals::{EndAtSignal, Signals};
 use crate::topic_spec::TopicSpec;
@@ -279,6 +279,19 @@ impl Args {
         Ok(Some(control))
     }
 
+    /// Warns of topics that exist with another number of partitions than that of `--topic`.
+    fn warn_of_partitions(&self, broker: &Broker) {
+        for TopicSpec { name, partitions } in &self.topic {
+            let existing = broker.cluster().partitions_of(name);
+            if let (Some(wanted), Some(existing)) = (*partitions, existing)
+                && usize::try_from(wanted) != Ok(existing)
+            {
+                let has = counted(existing as u64, "partition");
+                self.warn(&format!("--topic {name}:{wanted}: the topic exists and has {has}"));
+            }
+        }
+    }
+
     /// Prints a warning about the arguments.
     fn warn(&self, text: &str) {
         match self.log_format {
@@ -309,6 +322,7 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
     // From here on, a signal stops the broker in an orderly way.
     drop(starting);
     give_back();
+    args.warn_of_partitions(&broker);
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.control());
     }

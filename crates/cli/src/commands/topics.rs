@@ -4,7 +4,9 @@ mod configs;
 mod delete_records;
 mod partitions;
 
-use ottla_client::{Admin, AlterOptions, NewPartitions, NewTopic, TopicDescription, TopicPartition};
+use ottla_client::{
+    Admin, AlterOptions, ErrorCode, NewPartitions, NewTopic, TopicDescription, TopicPartition,
+};
 use serde_json::{Map, Value, json};
 
 use self::partitions::Ends;
@@ -247,15 +249,26 @@ async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Resu
     for topic in topics {
         match admin.create_topics(std::slice::from_ref(topic)).await {
             Ok(()) => failures.print(&format!("created {}\n", topic.name)),
-            Err(ottla_client::Error::Broker {
-                code: ottla_client::ErrorCode::TopicAlreadyExists, ..
-            }) if if_not_exists => {
-                failures.print(&format!("{} exists\n", topic.name));
+            Err(error) if error.broker_code() == Some(ErrorCode::TopicAlreadyExists) => {
+                let exists = existing(admin, &topic.name).await;
+                if if_not_exists {
+                    failures.print(&format!("{} {exists}\n", topic.name));
+                } else {
+                    failures.push(Failure::failed(format!("topic `{}` {exists}", topic.name)));
+                }
             }
             Err(error) => failures.push(error),
         }
     }
     failures.result()
+}
+
+/// `exists and has 2 partitions`: the number may not be that of the command. A user may not be allowed to see it.
+async fn existing(admin: &Admin, name: &str) -> String {
+    match admin.describe_topics(&[name]).await.as_deref() {
+        Ok([topic]) => format!("exists and has {}", counted(topic.partitions.len() as u64, "partition")),
+        Ok(_) | Err(_) => "exists".to_owned(),
+    }
 }
 
 async fn delete(admin: &Admin, topics: &TopicArgs) -> Result<(), Failure> {

@@ -316,6 +316,37 @@ fn of_a_key_that_comes_twice_the_last_value_applies() {
     at(&broker, &two, "").failed(2, &["`retention.ms` has two changes"]);
 }
 
+/// The number of partitions was ignored without a word.
+#[test]
+fn a_topic_that_exists_is_reported_with_its_number_of_partitions() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("UTF-8");
+    let start = |topic: &str| {
+        let args =
+            ["broker", "--data", data, "--durability", "os", "--listen", "127.0.0.1:0", "--topic", topic];
+        let mut broker = Running::start(&mut command(&args), "");
+        broker.until("listening", PATIENCE, |it| it.stdout().ends_with('\n'));
+        let servers = broker.stdout().trim_start_matches("listening on ").trim_end().to_owned();
+        (broker, servers)
+    };
+    for (topic, warning) in [
+        ("orders:2", ""),
+        ("orders:5", "--topic orders:5: the topic exists and has 2 partitions"),
+        ("orders:2", ""),
+        ("orders", ""),
+    ] {
+        let (broker, servers) = start(topic);
+        let create = ["topics", "create", "orders:5", "-b", &servers];
+        ottla(&create, "").failed(1, &["topic `orders` exists and has 2 partitions"]);
+        let tolerant = ottla(&[&create[..], &["--if-not-exists"]].concat(), "").succeeded();
+        assert_eq!(tolerant.stdout, "orders exists and has 2 partitions\n");
+        broker.signal(Signal::TERM);
+        let stderr = broker.wait().succeeded().stderr;
+        assert!(stderr.contains(warning), "{stderr}");
+        assert_eq!(stderr.contains("exists"), !warning.is_empty(), "{stderr}");
+    }
+}
+
 #[test]
 fn a_data_directory_in_use_names_the_process() {
     let dir = tempfile::tempdir().expect("a directory");
