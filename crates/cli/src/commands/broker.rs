@@ -330,7 +330,7 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
         broker.cluster().trace_requests(file).map_err(|error| Failure::file(file, &error))?;
     }
     let control = args.control(&broker).await?;
-    facts.control = control.as_ref().map(|control| control.address().to_string());
+    facts.control = control.as_ref().map(|control| control.address().absolute().to_string());
     ready.announce(&broker, &facts)?;
     tokio::select! {
         biased;

@@ -16,6 +16,16 @@ pub(crate) enum ControlAddress {
     Loopback(SocketAddr),
 }
 
+impl ControlAddress {
+    /// The same address for a program in another directory.
+    pub(crate) fn absolute(&self) -> Self {
+        match self {
+            Self::Unix(path) => Self::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            Self::Loopback(address) => Self::Loopback(*address),
+        }
+    }
+}
+
 impl FromStr for ControlAddress {
     type Err = String;
 
@@ -57,6 +67,10 @@ mod tests {
         let parse = str::parse::<ControlAddress>;
         assert_eq!(parse("unix:/run/o.sock"), Ok(ControlAddress::Unix("/run/o.sock".into())));
         assert_eq!(parse("127.0.0.1:0").expect("a port").to_string(), "127.0.0.1:0");
+        let here = std::env::current_dir().expect("a directory");
+        let relative = parse("unix:o.sock").expect("a path").absolute();
+        assert_eq!(relative, ControlAddress::Unix(here.join("o.sock")));
+        assert_eq!(parse("127.0.0.1:1").expect("a port").absolute().to_string(), "127.0.0.1:1");
         for wrong in ["unix:", "0.0.0.0:9644", "9644", "192.0.2.1:1"] {
             let refused = parse(wrong).expect_err("no such address");
             assert!(refused.starts_with(&format!("`{wrong}`")), "{refused}");

@@ -76,6 +76,20 @@ fn the_json_of_a_broker_that_is_ready_has_what_a_script_needs() {
     end(broker);
 }
 
+/// It was the path of the option: a program in another directory did not find the socket.
+#[test]
+fn the_control_address_of_the_json_is_absolute() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut in_dir = command(&[&IN_MEMORY[..], &["--print-json", "--control", "unix:control"]].concat());
+    let mut broker = Running::start(in_dir.current_dir(dir.path()), "");
+    broker.until("ready", PATIENCE, |it| it.stdout().ends_with('\n'));
+    let ready: Value = serde_json::from_str(&broker.stdout()).expect("one JSON object");
+    let control = ready["control"].as_str().expect("an address");
+    assert!(control.starts_with("unix:/") && control.ends_with("/control"), "{control}");
+    ottla(&["fault", "list", "--control", control], "").succeeded();
+    end(broker);
+}
+
 /// The descriptor is a pipe: its reader sees the end while the broker runs.
 #[test]
 fn the_file_descriptor_gets_one_line_and_is_closed() {
