@@ -30,7 +30,7 @@ pub(crate) enum Acls {
     /// Deletes ACLs, and prints them
     ///
     /// At least one condition is required; `--all` deletes every ACL. The name of a resource is that of the ACL itself, unless there is
-    /// `--prefixed` or `--matching`. Example:
+    /// `--prefixed` or `--matching`. Succeeds with a note on standard error if no ACL matches. Example:
     /// `ottla acls delete --topic orders --principal User:anna`
     Delete {
         #[command(flatten)]
@@ -271,9 +271,12 @@ async fn delete(admin: &Admin, filters: &[AclFilter], all: bool, output: OutputA
     if !deleted.is_empty() {
         return print(deleted, output);
     }
-    // Without ACLs, `--all` has nothing to do. A condition that matches none is probably misspelt.
-    if all {
-        return Ok(());
-    }
-    Err(Failure::failed("no ACL matches the conditions: `ottla acls list` prints the ACLs"))
+    // Scripts remove ACLs that may be gone already: as with `kafka-acls.sh --remove`, that is a success. The condition may also be
+    // misspelt.
+    output::note(if all {
+        "there are no ACLs: nothing was deleted"
+    } else {
+        "no ACL matches the conditions: nothing was deleted; `ottla acls list` prints the ACLs"
+    });
+    Ok(())
 }
