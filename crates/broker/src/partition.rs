@@ -119,6 +119,12 @@ impl Partition {
         self.unavailable.is_some() || self.tail.has_failed()
     }
 
+    /// Returns the error of a request for an offline log. As in Kafka's `ReplicaManager.getPartitionOrError`, it comes before the
+    /// errors of the leader and its epoch.
+    pub(crate) fn check_online(&self) -> Result<(), ErrorCode> {
+        if self.is_offline() && !self.is_deleted() { Err(ErrorCode::KafkaStorageError) } else { Ok(()) }
+    }
+
     /// The leader for clients: none of an offline log, as in Kafka after the failure of a log directory.
     pub(crate) fn described_leader(&self) -> i32 {
         if self.is_offline() { NO_LEADER } else { self.leader() }

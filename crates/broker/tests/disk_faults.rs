@@ -10,6 +10,10 @@ use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRu
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
+use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use ottla_protocol::messages::offset_for_leader_epoch::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
 use ottla_wire::{Batches, Records, Seal};
 
 use crate::common::world::fetch;
@@ -97,6 +101,43 @@ fn a_partition_that_a_failed_disk_took_offline_has_no_leader_in_metadata() {
     assert_eq!(produce(&mut producer, "orders", "a"), ErrorCode::KafkaStorageError);
     assert_eq!(described("orders"), (ErrorCode::LeaderNotAvailable, -1, vec![1]));
     assert_eq!(described("bills"), (ErrorCode::None, 1, vec![]));
+}
+
+/// The error code of ListOffsets for partition 0 of a topic.
+fn listed(connection: &mut Raw, topic: &str, timestamp: i64, current_leader_epoch: i32) -> ErrorCode {
+    let partition = ListOffsetsPartition { partition_index: 0, current_leader_epoch, timestamp };
+    let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: vec![partition] }];
+    let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    connection.ask(7, &request).expect("an answer").topics[0].partitions[0].error_code
+}
+
+/// The error code of OffsetForLeaderEpoch for partition 0 of a topic.
+fn epoch_ended(connection: &mut Raw, topic: &str, current_leader_epoch: i32) -> ErrorCode {
+    let partition = OffsetForLeaderPartition { partition: 0, current_leader_epoch, leader_epoch: 0 };
+    let topics = vec![OffsetForLeaderTopic { topic: topic.into(), partitions: vec![partition] }];
+    let request = OffsetForLeaderEpochRequest { replica_id: -1, topics };
+    connection.ask(4, &request).expect("an answer").topics[0].partitions[0].error_code
+}
+
+/// They were answered with the offsets of a log that no request could read.
+#[test]
+fn lookups_in_a_partition_that_a_failed_disk_took_offline_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    let rule = DiskRule { count: 1, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
+    broker.cluster().add_disk_fault(of_orders(rule));
+    assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
+    for timestamp in [-1, -2, -3, 0] {
+        let found = ["orders", "bills"].map(|topic| listed(&mut connection, topic, timestamp, -1));
+        assert_eq!(found, [ErrorCode::KafkaStorageError, ErrorCode::None], "{timestamp}");
+    }
+    let found = ["orders", "bills"].map(|topic| epoch_ended(&mut connection, topic, -1));
+    assert_eq!(found, [ErrorCode::KafkaStorageError, ErrorCode::None]);
+    // It comes before the errors of the epoch.
+    assert_eq!(listed(&mut connection, "orders", -1, 1000), ErrorCode::KafkaStorageError);
+    assert_eq!(epoch_ended(&mut connection, "orders", 1000), ErrorCode::KafkaStorageError);
+    assert_eq!(epoch_ended(&mut connection, "bills", 1000), ErrorCode::UnknownLeaderEpoch);
+    assert_eq!(values(&mut connection, "orders"), Err(ErrorCode::KafkaStorageError));
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl Cluster {
     ///
     /// As in Kafka, a replica compares the epochs before it refuses because it does not lead. librdkafka's mock cluster does not.
     pub(crate) fn check_leader(&self, partition: &Partition, node: i32, epoch: i32) -> Result<(), ErrorCode> {
+        partition.check_online()?;
         let checked = partition.check_leader(node, epoch);
         if checked == Err(ErrorCode::NotLeaderOrFollower)
             && !self.overrides.mock_fetches()
@@ -135,6 +136,7 @@ impl Cluster {
         node: i32,
         epoch: i32,
     ) -> Result<(), ErrorCode> {
+        partition.check_online()?;
         match partition.check_leader(node, epoch) {
             Err(ErrorCode::NotLeaderOrFollower) if self.is_replica(partition, node) => {
                 partition.check_epoch(epoch)
