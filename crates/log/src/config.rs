@@ -17,7 +17,8 @@ pub struct LogConfig {
     pub segment_index_bytes: u32,
     /// `index.interval.bytes`: one index entry for at least this many bytes of log. Default 4096.
     pub index_interval_bytes: u32,
-    /// `retention.bytes`: old segments go while the rest is at least this large; `None` keeps all. Default `None`.
+    /// `retention.bytes`: old segments go while the rest is at least this large; 0 deletes all records, and `None` keeps all.
+    /// Default `None`.
     pub retention_bytes: Option<u64>,
     /// `retention.ms`: segments go when their newest record is older; `None` keeps all. Default 7 days.
     pub retention_ms: Option<i64>,

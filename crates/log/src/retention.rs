@@ -199,8 +199,8 @@ impl Log {
     /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`. Records above the high watermark
     /// stay.
     ///
-    /// The active segment is deleted only if all its records are too old and all other segments go. In that case a new segment is
-    /// created first; if that fails, the others still go.
+    /// The active segment is deleted only if it has records, all other segments go, and all its records are too old or
+    /// `retention.bytes` is 0. In that case a new segment is created first; if that fails, the others still go.
     pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.plan_retention_at(now_ms, now_ms)
     }
@@ -235,7 +235,10 @@ impl Log {
         }
         let is_readable = self.end_offset() <= high_watermark;
         if count == last && self.active().size > 0 && self.config.delete && is_readable {
-            match self.age(last, age_ms)? {
+            // As in Kafka's `deleteRetentionSizeBreachedSegments`: no bytes would be left, which is at least the limit.
+            let too_much = self.config.retention_bytes == Some(0);
+            let age = if too_much { Age::Expired } else { self.age(last, age_ms)? };
+            match age {
                 Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
                 Age::Expired => match self.roll(now_ms) {
                     Ok(()) => count += 1,

@@ -21,6 +21,7 @@ mod model;
 mod no_timestamps;
 mod recovery;
 mod restored;
+mod retention;
 mod shared;
 mod time_lookup;
 mod transactions;
