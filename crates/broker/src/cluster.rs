@@ -118,6 +118,8 @@ pub struct Cluster {
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
+    /// The seed of `segment.jitter.ms`.
+    pub(crate) jitter_seed: u64,
     pub(crate) nodes: Nodes,
     pub(crate) metrics: Arc<BrokerMetrics>,
     /// On until the broker ends in an orderly way: requests that arrive later are not read.
@@ -260,6 +262,7 @@ impl Cluster {
             cleaner_points: CleanerPoints::load(storage.clone()),
             storage,
             rng: Mutex::new(rng),
+            jitter_seed: seed,
             nodes: Nodes::new(nodes),
             metrics: Arc::default(),
             serving: Switch::default(),

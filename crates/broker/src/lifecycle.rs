@@ -280,6 +280,7 @@ impl Cluster {
         internal_topics::limit_memory(topic, &mut log_config);
         log_config.producer_total = self.producer_total.clone();
         log_config.cache_total = self.cache_total.clone();
+        log_config.jitter_seed = self.jitter_seed;
         log_config
     }
 

@@ -252,6 +252,7 @@ impl Log {
         if self.marked_clean {
             self.drop_clean_mark(false)?;
         }
+        let age_max_ms = self.config.segment_ms_max() - self.roll_jitter_ms();
         let active = self.active();
         if active.size == 0 {
             return Ok(());
@@ -261,7 +262,7 @@ impl Log {
             _ => now_ms - active.created_ms,
         };
         let full = active.size + bytes as u64 > u64::from(self.config.segment_bytes)
-            || since > self.config.segment_ms_max()
+            || since > age_max_ms
             || active.is_index_full(self.config.segment_index_bytes)
             || i32::try_from(checked.last_offset - active.base_offset).is_err();
         if full { self.roll_now(now_ms) } else { Ok(()) }

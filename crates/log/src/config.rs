@@ -13,6 +13,11 @@ pub struct LogConfig {
     pub segment_bytes: u32,
     /// `segment.ms`: a segment is closed when a batch comes this long after its first one. Default 7 days.
     pub segment_ms: i64,
+    /// `segment.jitter.ms`: a segment is closed earlier by a random part of this time, which is drawn when it is created: the segments of
+    /// many logs then do not close together. Default 0.
+    pub segment_jitter_ms: i64,
+    /// The seed of that random part. Logs with the same seed have different parts. Default 0.
+    pub jitter_seed: u64,
     /// `segment.index.bytes`: a segment is closed when one of its indexes is this large. Default 10 MiB.
     pub segment_index_bytes: u32,
     /// `index.interval.bytes`: one index entry for at least this many bytes of log. Default 4096.
@@ -77,6 +82,8 @@ impl Default for LogConfig {
         Self {
             segment_bytes: 1 << 30,
             segment_ms: 7 * 24 * 3_600_000,
+            segment_jitter_ms: 0,
+            jitter_seed: 0,
             segment_index_bytes: 10 << 20,
             index_interval_bytes: 4096,
             retention_bytes: None,
@@ -120,6 +127,18 @@ impl LogConfig {
     /// The age at which a segment is closed. A compacted log closes segments in time for `max.compaction.lag.ms`.
     pub(crate) fn segment_ms_max(&self) -> i64 {
         if self.compact { self.segment_ms.min(self.max_compaction_lag_ms) } else { self.segment_ms }
+    }
+
+    /// The time by which a segment is closed earlier: `LogConfig.randomSegmentJitter` of Kafka. The same seed gives the same time.
+    pub(crate) fn random_segment_jitter(&self, dir: &str, base_offset: i64) -> i64 {
+        let max = self.segment_jitter_ms.min(self.segment_ms_max());
+        if max <= 0 {
+            return 0;
+        }
+        // FNV-1a: the logs of a broker have different numbers.
+        let of_byte = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let of_dir = dir.bytes().chain(base_offset.to_le_bytes()).fold(self.jitter_seed, of_byte);
+        fastrand::Rng::with_seed(of_dir).i64(0..max)
     }
 
     /// Brings values that a log cannot work with to the nearest that it can.

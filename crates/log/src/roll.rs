@@ -92,6 +92,24 @@ impl Log {
         }
     }
 
+    /// The time by which the active segment is closed earlier than after `segment.ms`. As in Kafka, a change of the settings is for later
+    /// segments.
+    #[inline]
+    pub(crate) fn roll_jitter_ms(&mut self) -> i64 {
+        match self.active().roll_jitter_ms {
+            Some(drawn) => drawn,
+            None => self.draw_roll_jitter(),
+        }
+    }
+
+    /// Draws the jitter of a segment that was not created by [`Log::roll_now`].
+    #[cold]
+    fn draw_roll_jitter(&mut self) -> i64 {
+        let drawn = self.config.random_segment_jitter(&self.dir, self.active().base_offset);
+        self.active_mut().roll_jitter_ms = Some(drawn);
+        drawn
+    }
+
     /// Starts a segment at the end of the log. After an error the log is as before.
     pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
         let storage = self.storage.clone();
@@ -100,7 +118,8 @@ impl Log {
         self.drop_clean_mark(false)?;
         let old = self.active();
         let aborted = old.aborted.finish(&*storage, &self.dir, old.base_offset)?;
-        let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
+        let mut next = Segment::create(&*storage, &self.dir, end, now_ms)?;
+        next.roll_jitter_ms = Some(self.config.random_segment_jitter(&self.dir, end));
         self.sync.dir_changes += 1;
         let uses = self.uses;
         let dir = self.dir.clone();

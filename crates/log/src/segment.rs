@@ -40,6 +40,8 @@ pub(crate) struct Segment {
     pub(crate) end_offset: i64,
     pub(crate) size: u64,
     pub(crate) created_ms: i64,
+    /// The time by which it is closed earlier, once that was drawn.
+    pub(crate) roll_jitter_ms: Option<i64>,
     /// Timestamp of the first batch, from which `segment.ms` counts.
     pub(crate) first_timestamp: Option<i64>,
     /// `true` once its first batches were read for that timestamp: they may have none.
@@ -118,6 +120,7 @@ impl Segment {
             end_offset,
             size,
             created_ms: now_ms,
+            roll_jitter_ms: None,
             first_timestamp: None,
             is_first_read: false,
             largest: None,

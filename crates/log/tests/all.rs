@@ -22,6 +22,7 @@ mod no_timestamps;
 mod recovery;
 mod restored;
 mod retention;
+mod segment_jitter;
 mod shared;
 mod time_lookup;
 mod transactions;

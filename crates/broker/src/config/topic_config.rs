@@ -71,6 +71,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
          broker's 1 KiB.",
     ),
     ("segment.index.bytes", "A segment is closed when one of its indexes has so many bytes."),
+    (
+        "segment.jitter.ms",
+        "A segment is closed earlier than after `segment.ms`, by a random part of this time.",
+    ),
     ("segment.ms", "A segment is closed after this time."),
 ];
 
@@ -213,6 +217,7 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
             config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
         }
         SEGMENT_BYTES => config.segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32,
+        "segment.jitter.ms" => config.segment_jitter_ms = number(name, value, 0, i64::MAX)?,
         "segment.ms" => config.segment_ms = number(name, value, 1, i64::MAX)?,
         "segment.index.bytes" => {
             config.segment_index_bytes = number(name, value, 4, i64::from(i32::MAX))? as u32;
@@ -270,7 +275,27 @@ fn ratio(name: &str, value: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BrokerConfig;
     use super::*;
+
+    /// They were stored, and had no effect.
+    #[test]
+    fn the_jitter_of_segments_comes_from_the_topic_or_the_broker() {
+        let jitter_ms = |of_broker: &[(&str, &str)], of_topic: Option<&str>| {
+            let (mut broker, mut topic) = (BrokerConfig::default(), TopicConfig::default());
+            for (name, value) in of_broker {
+                broker.set(name, value).expect("a setting");
+            }
+            if let Some(value) = of_topic {
+                topic.set("segment.jitter.ms", value).expect("a setting");
+            }
+            topic.log_config(&broker.topic_defaults, Durability::Disk).segment_jitter_ms
+        };
+        let (hours, ms) = (("log.roll.jitter.hours", "2"), ("log.roll.jitter.ms", "30"));
+        assert_eq!((jitter_ms(&[], None), jitter_ms(&[hours], None)), (0, 7_200_000));
+        assert_eq!((jitter_ms(&[hours, ms], None), jitter_ms(&[hours, ms], Some("4"))), (30, 4));
+        assert!(BrokerConfig::has_effect("log.roll.jitter.hours"));
+    }
 
     /// A compressed batch of more than 64 MiB was refused although `max.message.bytes` was larger.
     #[test]
