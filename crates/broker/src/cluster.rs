@@ -7,6 +7,7 @@ mod acls;
 mod background;
 #[cfg(target_os = "linux")]
 mod background_priority;
+pub(crate) mod client_addresses;
 mod client_quotas;
 pub(crate) mod features;
 mod files;

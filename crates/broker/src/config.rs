@@ -2,6 +2,7 @@
 //!
 //! - `settings`: the table of Kafka's settings: names, types, defaults, allowed values.
 //! - `topic_config`: the settings of a topic.
+//! - `connections_per_ip`: the most connections of one address.
 //! - `consumer_groups`: the settings of groups of the new protocol.
 //! - `share_groups`: the settings of share groups and their coordinators.
 //! - `share_partitions`: the settings of leaders of share partitions.
@@ -12,6 +13,7 @@
 //! - `racks`: the racks of nodes, and the replica that consumers read from.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
+mod connections_per_ip;
 mod consumer_groups;
 pub(crate) mod dead_letter_queues;
 mod group_limits;
@@ -48,6 +50,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use connections_per_ip::ConnectionsPerIp;
 use listener_properties::{SecurityProperties, is_of_listener};
 
 use crate::internal_topics::SEGMENT_BYTES;
@@ -218,6 +221,8 @@ pub struct BrokerConfig {
     pub topic_defaults: TopicConfig,
     /// The most that `max.connections` can be: file descriptors are left for others.
     pub(crate) connections_possible: usize,
+    /// `max.connections.per.ip` and `max.connections.per.ip.overrides`.
+    pub(crate) connections_per_ip: ConnectionsPerIp,
     /// The properties of listeners.
     security: SecurityProperties,
 }
@@ -280,6 +285,7 @@ impl Default for BrokerConfig {
             as_version: KafkaLevel::default(),
             given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
+            connections_per_ip: ConnectionsPerIp::default(),
             security: SecurityProperties::default(),
         }
     }
@@ -492,7 +498,7 @@ impl BrokerConfig {
         Ok(true)
     }
 
-    /// Applies a property of the authorizer or of quotas.
+    /// Applies a property of the authorizer, of quotas or of connections.
     fn apply_to_security(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let windows = || number(name, value, 1, i64::from(i32::MAX)).map(|count| count as u32);
         let seconds = || windows().map(|count| Duration::from_secs(u64::from(count)));
@@ -504,7 +510,9 @@ impl BrokerConfig {
             "authorizer.class.name" => self.has_authorizer = is_authorizer(value)?,
             "super.users" => self.super_users = principals(value)?,
             "allow.everyone.if.no.acl.found" => self.allow_everyone_without_acls = boolean(name, value)?,
-            _ => return self.apply_to_groups(name, value),
+            _ => {
+                return Ok(self.connections_per_ip.apply(name, value)? || self.apply_to_groups(name, value)?);
+            }
         }
         Ok(true)
     }

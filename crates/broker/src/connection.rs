@@ -4,6 +4,7 @@
 //! their batches are appended at once and in order, and only the responses wait, so that one sync serves several. A response that a test
 //! delays by the lag of the node counts as sent.
 
+mod admission;
 mod authentication;
 mod deadlines;
 mod gentle_end;
@@ -44,6 +45,8 @@ use crate::request_memory::{Limits, decoder, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
+use admission::admit;
+pub(crate) use admission::is_address_full;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
@@ -150,24 +153,19 @@ pub(crate) async fn serve_at<T: Transport>(
         return;
     }
     let (_open, before) = Open::enter(&state.connections);
-    let max = cluster.live.broker().connections_max;
-    if before >= max {
-        cluster.metrics.connections_refused.fetch_add(1, Ordering::Relaxed);
-        cluster.warnings.warn_full(&Peer::new(io.peer_address()), max);
-    } else {
-        cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
-        let _share = cluster.shares.enter();
-        let connection = Connection::new(io, cluster.clone(), node, listener, principal);
-        let context = connection.context.clone();
-        let served = connection.serve().await;
-        context.end_share_sessions();
-        // Thousands that end at once must not delay the others. Their memory is returned at once.
-        let mut io = served.map(|Connection { io, .. }| io);
-        io.iter_mut().for_each(T::discard_encrypted);
-        cluster.take_turn().await;
-        if let Some(mut io) = io.take() {
-            io.say_goodbye();
-        }
+    let Some(_admitted) = admit(&io, &cluster, state, before) else { return };
+    cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
+    let _share = cluster.shares.enter();
+    let connection = Connection::new(io, cluster.clone(), node, listener, principal);
+    let context = connection.context.clone();
+    let served = connection.serve().await;
+    context.end_share_sessions();
+    // Thousands that end at once must not delay the others. Their memory is returned at once.
+    let mut io = served.map(|Connection { io, .. }| io);
+    io.iter_mut().for_each(T::discard_encrypted);
+    cluster.take_turn().await;
+    if let Some(mut io) = io.take() {
+        io.say_goodbye();
     }
 }
 

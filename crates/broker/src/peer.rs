@@ -151,13 +151,13 @@ impl Warnings {
 }
 
 impl Warnings {
-    /// Logs that a connection above `max.connections` is refused, once a minute per host.
-    pub(crate) fn warn_full(&self, peer: &Peer, max: usize) {
+    /// Logs that a connection above a limit is refused, once a minute per host.
+    pub(crate) fn warn_full(&self, peer: &Peer, limit: &str, max: usize) {
         let host = peer.host();
         if is_new(&self.refusals, host.to_string(), LOGIN_INTERVAL) {
             tracing::warn!(
                 max,
-                "{host}: a connection is refused: max.connections is reached; further refusals of this minute are not logged"
+                "{host}: a connection is refused: {limit} is reached; further refusals of this minute are not logged"
             );
         }
     }

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::connection::{
-    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, in_time, quota_pause, refuse, serve_at,
-    unless_paused,
+    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, in_time, is_address_full, quota_pause,
+    refuse, serve_at, unless_paused,
 };
 use crate::places::too_large;
 use crate::port::Port;
@@ -177,6 +177,9 @@ async fn serve_tls(
     let pause = quota_pause(&stream, &cluster);
     if !pause.is_zero() {
         Box::pin(refuse(stream, &cluster, pause)).await;
+        return;
+    }
+    if is_address_full(&stream, &cluster, node) {
         return;
     }
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.

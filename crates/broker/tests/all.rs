@@ -18,6 +18,7 @@ mod commits_and_deletions;
 mod compaction;
 mod compression_type;
 mod configs;
+mod connections_per_ip;
 mod consumer_groups;
 mod data_loss;
 mod dead_letter_queues;

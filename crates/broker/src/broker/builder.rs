@@ -270,7 +270,8 @@ impl BrokerBuilder {
         self.check_log_dirs()?;
         let (config, nodes) = (&self.config, self.nodes);
         let checked = config.check_groups().and_then(|()| config.check_node_ids(nodes));
-        checked.and_then(|()| config.check_racks(nodes)).map_err(StartError::Property)
+        let checked = checked.and_then(|()| config.check_racks(nodes));
+        checked.and_then(|()| config.connections_per_ip.check()).map_err(StartError::Property)
     }
 
     /// Refuses a directory that would stay empty, because the data is in memory.

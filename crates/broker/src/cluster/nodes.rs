@@ -4,6 +4,7 @@ use std::ops::Index;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use crate::cluster::client_addresses::ClientAddresses;
 use crate::cluster::{Cluster, lock};
 use crate::config::FIRST_NODE_ID;
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
@@ -28,6 +29,7 @@ pub(crate) struct Node {
     pub(crate) listeners: Followers,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
+    pub(crate) client_addresses: ClientAddresses,
     has_address: AtomicBool,
     /// True after a test has removed the node: it may be added again.
     removed: AtomicBool,
@@ -147,6 +149,7 @@ impl Node {
             listeners: Followers::default(),
             sessions,
             connections: AtomicUsize::new(0),
+            client_addresses: ClientAddresses::default(),
             has_address: AtomicBool::new(false),
             removed: AtomicBool::new(false),
         }

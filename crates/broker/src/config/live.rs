@@ -192,6 +192,10 @@ pub(crate) fn check(
         let code = if is_request { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
         checked.map_err(|reason| (code, reason))?;
     }
+    if scope == Scope::Broker {
+        let checked = broker.connections_per_ip.check_change(before, values);
+        checked.map_err(|reason| (ErrorCode::InvalidRequest, reason))?;
+    }
     if scope == Scope::Group {
         check_limits(values, broker).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }

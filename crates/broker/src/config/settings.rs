@@ -363,6 +363,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("log.dir", "As `log.dirs`. There is no default: `--data` or one of the two is needed."),
     ("log.dirs", "The data directory, one; `--data` wins."),
+    (
+        "max.connections.per.ip.overrides",
+        "As in Apache Kafka, with IP addresses instead of names of hosts: `10.0.0.1:100,10.0.0.2:5`.",
+    ),
     ("node.id", "The id of the first node, 1 without it; further nodes of `--nodes` have the ids after it."),
     (
         "replica.selector.class",

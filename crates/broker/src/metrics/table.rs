@@ -63,7 +63,7 @@ table! {
     REQUEST_SECONDS Histogram "ottla_request_seconds" ["api"] "The time from the arrival of a request to the end of its response. Waits are included: for records in Fetch, for other members in JoinGroup.";
     CONNECTIONS Gauge "ottla_connections" ["node"] "Open connections.";
     CONNECTIONS_ACCEPTED Counter "ottla_connections_accepted_total" [] "Connections that were accepted.";
-    CONNECTIONS_REFUSED Counter "ottla_connections_refused_total" [] "Connections that were closed at once because of max.connections.";
+    CONNECTIONS_REFUSED Counter "ottla_connections_refused_total" [] "Connections that were closed at once because of max.connections or max.connections.per.ip.";
     LOGINS Counter "ottla_logins_total" ["result"] "Logins with SASL that succeeded or failed, renewed sessions included. Kafka: successful-authentication-total, failed-authentication-total.";
     HANDSHAKES_FAILED Counter "ottla_tls_handshakes_failed_total" [] "Connections without a TLS session: the handshake failed, took too long, or had no certificate that names a user. Kafka counts them in failed-authentication-total.";
     THROTTLED Counter "ottla_throttled_total" ["quota"] "Requests, and connections, whose client had to pause because of a quota.";

@@ -1,0 +1,103 @@
+//! `max.connections.per.ip` and its overrides, from the start on and changed while the broker runs.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ottla_broker::{Broker, StartError};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+
+use crate::common::{PATIENCE, Raw};
+
+const BROKERS: i8 = 4;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+
+/// Changes settings of all brokers; `None` deletes one.
+fn alter(connection: &mut Raw, changes: &[(&str, Option<&str>)]) -> ErrorCode {
+    let configs = changes.iter().map(|(name, value)| AlterableConfig {
+        name: (*name).to_owned(),
+        config_operation: if value.is_some() { SET } else { DELETE },
+        value: value.map(str::to_owned),
+    });
+    let resource = AlterConfigsResource {
+        resource_type: BROKERS,
+        resource_name: String::new(),
+        configs: configs.collect(),
+    };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    connection.ask(1, &request).expect("an answer").responses.remove(0).error_code
+}
+
+/// Connects once the broker has noticed that another connection has ended.
+fn connect_in_time(address: SocketAddr) -> Raw {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut connection = Raw::connect(address);
+        if connection.is_served() {
+            return connection;
+        }
+        assert!(Instant::now() < deadline, "the address has no room");
+    }
+}
+
+/// They had no effect.
+#[test]
+fn the_connections_of_an_address_are_limited_and_the_limit_changes_at_once() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let address = broker.addresses()[0];
+    let mut admin = Raw::connect(address);
+    let mut second = Raw::connect(address);
+    assert!(admin.is_served() && second.is_served());
+    assert_eq!(alter(&mut admin, &[("max.connections.per.ip", Some("2"))]), ErrorCode::None);
+    assert!(!Raw::connect(address).is_served(), "two are open");
+    assert!(second.is_served());
+    drop(second);
+    let mut second = connect_in_time(address);
+    let overrides = ("max.connections.per.ip.overrides", Some("10.0.0.1:1,127.0.0.1:3"));
+    assert_eq!(alter(&mut admin, &[overrides]), ErrorCode::None);
+    let mut third = connect_in_time(address);
+    assert!(!Raw::connect(address).is_served(), "three are open");
+    let lower = [("max.connections.per.ip", Some("1")), ("max.connections.per.ip.overrides", None)];
+    assert_eq!(alter(&mut admin, &lower), ErrorCode::None);
+    assert!(second.is_served() && third.is_served(), "a lower limit closes no connection");
+    assert!(!Raw::connect(address).is_served());
+    let text = broker.cluster().metrics_text(10);
+    assert!(!text.contains("ottla_connections_refused_total 0\n"), "{text}");
+    assert_eq!(alter(&mut admin, &[("max.connections.per.ip", None)]), ErrorCode::None);
+    assert!(Raw::connect(address).is_served());
+}
+
+#[test]
+fn limits_that_would_let_no_client_in_are_refused() {
+    let broker = Broker::builder().memory().spawn().expect("a broker");
+    let mut admin = Raw::connect(broker.addresses()[0]);
+    let (per_ip, overrides) = ("max.connections.per.ip", "max.connections.per.ip.overrides");
+    for changes in [
+        &[(per_ip, Some("0"))][..],
+        &[(per_ip, Some("0")), (overrides, Some(""))],
+        &[(per_ip, Some("-1"))],
+        &[(overrides, Some("localhost:5"))],
+        &[(overrides, Some("127.0.0.1"))],
+    ] {
+        assert_eq!(alter(&mut admin, changes), ErrorCode::InvalidRequest, "{changes:?}");
+    }
+    let both = [(per_ip, Some("0")), (overrides, Some("127.0.0.1:5"))];
+    assert_eq!(alter(&mut admin, &both), ErrorCode::None);
+    assert_eq!(alter(&mut admin, &[(overrides, None)]), ErrorCode::InvalidRequest);
+    assert!(Raw::connect(broker.addresses()[0]).is_served());
+}
+
+#[test]
+fn the_limit_of_the_start_applies() {
+    let start = |value: &'static str| {
+        let builder = Broker::builder().memory();
+        builder.configure(|config| config.set("max.connections.per.ip", value).expect("a number")).spawn()
+    };
+    let broker = start("1").expect("a broker");
+    let mut first = Raw::connect(broker.addresses()[0]);
+    assert!(first.is_served() && !Raw::connect(broker.addresses()[0]).is_served());
+    assert!(matches!(start("0"), Err(StartError::Property(reason)) if reason.contains("overrides")));
+}
