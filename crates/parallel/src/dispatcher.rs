@@ -137,7 +137,7 @@ impl Dispatcher {
             if let Err(error) = self.writer.write_out() {
                 self.abort_if_required(error, &[]).await?;
             }
-            if self.exchange.lock().stop_requested_at.is_some() {
+            if is_stopping(&self.exchange)? {
                 return Ok(());
             }
             if self.transaction.is_some() {
@@ -346,6 +346,9 @@ impl Dispatcher {
         }
         self.pass_skipped();
         let mut inner = self.exchange.lock();
+        if inner.is_poisoned {
+            return Vec::new();
+        }
         let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
         let assigned =
             self.assigned.values().filter(|partition| self.settings.tracked && wanted(&partition.at));
@@ -514,6 +517,7 @@ impl Dispatcher {
             result = result.and(self.writer.write_out());
             let (quiet, due) = {
                 let mut inner = self.exchange.lock();
+                result = result.and(check_workers(&inner));
                 inner.wake_condition = WakeCondition::AnyOutcome;
                 let (mut quiet, now) = (true, Instant::now());
                 for assignment in &assignments {
@@ -568,6 +572,24 @@ impl Dispatcher {
                 inner.core.remove(assignment);
             }
         }
+    }
+}
+
+/// Returns `true` if a stop was requested, and an error if a worker has panicked.
+fn is_stopping(exchange: &Exchange) -> Result<bool, Error> {
+    let inner = exchange.lock();
+    check_workers(&inner)?;
+    Ok(inner.stop_requested_at.is_some())
+}
+
+/// Returns an error if a worker has panicked: the processor would wait for its records for ever.
+fn check_workers(inner: &Inner) -> Result<(), Error> {
+    match &inner.worker_panic {
+        Some(text) => Err(Error::WorkerPanicked(text.clone())),
+        None if inner.is_poisoned => {
+            Err(Error::WorkerPanicked("it changed the state of the processor".into()))
+        }
+        None => Ok(()),
     }
 }
 

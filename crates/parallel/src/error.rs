@@ -75,9 +75,7 @@ impl Failure {
     }
 
     pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self::of(text.unwrap_or("the handler panicked"), FailureKind::Panicked)
+        Self::of(panic_text(panic).unwrap_or("the handler panicked"), FailureKind::Panicked)
     }
 
     fn of(reason: impl Display, kind: FailureKind) -> Self {
@@ -88,6 +86,12 @@ impl Failure {
     pub(crate) const fn is_final(&self) -> bool {
         matches!(self.kind, FailureKind::Refused | FailureKind::Undecodable | FailureKind::Fatal)
     }
+}
+
+/// The text of a panic, if it has one.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }
 
 impl<E: std::error::Error> From<E> for Failure {
@@ -178,4 +182,8 @@ pub enum Error {
     /// A thread of the processor panicked.
     #[error("the processor's thread panicked")]
     Panicked,
+    /// A worker panicked outside of its handler, which is a defect of this crate. Its records are not committed: the partition's next
+    /// owner handles them again.
+    #[error("a worker of the processor panicked outside of its handler: {0}")]
+    WorkerPanicked(String),
 }

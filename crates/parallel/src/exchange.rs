@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use ottla_client::TopicPartition;
@@ -40,6 +40,10 @@ pub(crate) struct Inner {
     pub(crate) partitions: BTreeMap<TopicPartition, PartitionStatus>,
     idle: usize,
     closed: bool,
+    /// The text of a worker's panic outside of its handler. The work item is lost, so its partition makes no progress any more.
+    pub(crate) worker_panic: Option<String>,
+    /// `true` after a panic under the lock. The state may be wrong then: its offsets are not committed.
+    pub(crate) is_poisoned: bool,
     /// The time of [`Processor::stop`](crate::Processor::stop), if it was called.
     pub(crate) stop_requested_at: Option<Instant>,
     /// The condition for waking the dispatcher.
@@ -144,6 +148,8 @@ impl Exchange {
             partitions: BTreeMap::new(),
             idle: 0,
             closed: false,
+            worker_panic: None,
+            is_poisoned: false,
             stop_requested_at: None,
             wake_condition: WakeCondition::Never,
             refused: RefusedPartitions::default(),
@@ -160,7 +166,11 @@ impl Exchange {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            let mut inner = poisoned.into_inner();
+            inner.is_poisoned = true;
+            inner
+        })
     }
 
     /// The current number of records per work item.
@@ -205,6 +215,12 @@ impl Exchange {
     /// Reports the outcome of a work item. The worker takes the next one with [`Exchange::next`].
     pub(crate) fn report(&self, completed: CompletedWork) {
         self.finish(&mut self.lock(), completed, Instant::now());
+    }
+
+    /// Reports a worker's panic outside of its handler: the dispatcher ends the processor.
+    pub(crate) fn report_panic(&self, text: String) {
+        self.lock().worker_panic.get_or_insert(text);
+        self.dispatcher_wake.notify_one();
     }
 
     fn finish(&self, inner: &mut Inner, completed: CompletedWork, now: Instant) {
@@ -501,6 +517,17 @@ mod tests {
         assert!(is_woken() && exchange.lock().core.breaker().is_closed());
         assert!(exchange.next(Some(completed(last, SUCCEEDED))).now_or_never().is_none());
         assert!(!is_woken());
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_is_noted() {
+        let exchange = filled(Duration::ZERO, 1);
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let inner = exchange.lock();
+            assert!(inner.is_poisoned, "a defect of the core");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert!(exchange.lock().is_poisoned);
     }
 
     /// The report of a work item whose record has failed.

@@ -295,8 +295,50 @@ impl Drop for CloseOnDrop<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ottla_client::{Producer, Record};
+
     use super::*;
+    use crate::core::work::Work;
+    use crate::exchange::CompletedWork;
+    use crate::message::Pieces;
     use crate::retry::Retry;
+
+    /// A worker that panics before it calls a handler.
+    struct Defect;
+
+    impl Handle for Defect {
+        async fn handle(
+            &mut self,
+            _work: Work<Pieces>,
+            _settings: &HandlerSettings,
+            _begun: Instant,
+        ) -> CompletedWork {
+            panic!("a defect of the worker");
+        }
+    }
+
+    /// Its record was never done: without another worker, the processor waited for ever.
+    #[test]
+    fn a_panic_of_a_worker_ends_the_processor_with_its_text() {
+        let spawns: [Spawn<Defect>; 2] = [worker::spawn_blocking, worker::spawn_async];
+        let patience = Duration::from_secs(60);
+        for spawn in spawns {
+            let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn();
+            let broker = broker.expect("a broker");
+            let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+            producer.send_unobserved_blocking(Record::to("orders").value("1")).expect("taken");
+            producer.flush_blocking(patience).expect("written");
+            let mut config = Config::new(broker.bootstrap_servers());
+            config.set_all([("group.id", "billing"), ("auto.offset.reset", "earliest")]).expect("valid");
+            // The end does not wait for the record.
+            let builder =
+                Processor::builder(config, Mode::MultiAsync).topics(["orders"]).drain(patience * 60);
+            let processor = builder.start(false, spawn, |_| Ok(Defect)).expect("started");
+            let outcome = processor.wait(patience);
+            let Some(Err(Error::WorkerPanicked(text))) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(text, "a defect of the worker");
+        }
+    }
 
     /// The workers waited for records for ever, with their handlers: `ottla_processor_destroy` never succeeded.
     #[test]

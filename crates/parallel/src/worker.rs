@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::core::breaker::FailureRuns;
 use crate::core::work::{Offsets, Outcome, Work};
-use crate::error::{BatchFailure, Error, Failure, FailureKind};
+use crate::error::{BatchFailure, Error, Failure, FailureKind, panic_text};
 use crate::exchange::{CompletedWork, Exchange};
 use crate::message::{Found, Message, Messages, Piece, Pieces, PiecesIter, RecordPosition, Selection};
 use crate::outputs::Outputs;
@@ -109,7 +109,7 @@ pub(crate) fn spawn_blocking<H: Handle + Send + 'static>(
         let exchange = exchange.clone();
         spawn(format!("ottla-worker-{index}"), move |runtime| {
             // No other worker of this thread waits for its turn.
-            runtime.block_on(async { work(&exchange, &settings, &mut handler, usize::MAX).await });
+            runtime.block_on(async { work_to_end(&exchange, &settings, &mut handler, usize::MAX).await });
         })
     };
     handlers.into_iter().enumerate().map(start).collect()
@@ -132,7 +132,9 @@ pub(crate) fn spawn_async<H: Handle + Send + 'static>(
             let local = LocalSet::new();
             for mut handler in share {
                 let exchange = exchange.clone();
-                local.spawn_local(async move { work(&exchange, &settings, &mut handler, TURN_ITEMS).await });
+                local.spawn_local(async move {
+                    work_to_end(&exchange, &settings, &mut handler, TURN_ITEMS).await;
+                });
             }
             runtime.block_on(local);
         })
@@ -144,6 +146,20 @@ fn spawn(name: String, run: impl FnOnce(Runtime) + Send + 'static) -> Result<Joi
     let refused = |error: std::io::Error| Error::Config(format!("cannot start a worker thread: {error}"));
     let runtime = Builder::new_current_thread().enable_all().build().map_err(refused)?;
     std::thread::Builder::new().name(name).spawn(move || run(runtime)).map_err(refused)
+}
+
+/// [`work`], on a thread of its own or of a few workers. It reports a panic outside of a handler: no other task joins the
+/// thread.
+async fn work_to_end(
+    exchange: &Exchange,
+    settings: &HandlerSettings,
+    handler: &mut impl Handle,
+    turn_items: usize,
+) {
+    let worked = AssertUnwindSafe(work(exchange, settings, handler, turn_items)).catch_unwind().await;
+    if let Err(panic) = worked {
+        exchange.report_panic(panic_text(&*panic).unwrap_or("the panic has no text").to_owned());
+    }
 }
 
 /// Handles work items until the exchange is closed. After so many, the other workers of the thread get their turn.

@@ -20,7 +20,7 @@ use crate::held::{Delivered, Done, HeldRecords, push_range};
 use crate::settings::Builder;
 
 use super::writing::Writer;
-use super::{LEAVE_WITHIN, POLL_MAX, WORKER_IDLE_MAX, log_if_transient};
+use super::{LEAVE_WITHIN, POLL_MAX, WORKER_IDLE_MAX, check_workers, is_stopping, log_if_transient};
 
 /// Time for which done records wait for others, so that a request acknowledges more than one.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
@@ -105,7 +105,7 @@ impl ShareDispatcher {
         self.consumer.begin_poll()?;
         loop {
             self.writer.write_out()?;
-            if self.exchange.lock().stop_requested_at.is_some() {
+            if is_stopping(&self.exchange)? {
                 return Ok(());
             }
             let now = Instant::now();
@@ -428,7 +428,7 @@ impl ShareDispatcher {
         }
         let mut result = Ok(());
         loop {
-            result = result.and(self.writer.write_out());
+            result = result.and(self.writer.write_out()).and(check_workers(&self.exchange.lock()));
             let now = Instant::now();
             self.read_refusals();
             self.take_late(now);

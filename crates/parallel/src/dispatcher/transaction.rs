@@ -11,7 +11,7 @@ use crate::deadline::after;
 use crate::error::Error;
 use crate::exchange::{Exchange, GivenUpCounts, WakeCondition};
 
-use super::{Dispatcher, LEAVE_WITHIN, WORKER_IDLE_MAX};
+use super::{Dispatcher, LEAVE_WITHIN, WORKER_IDLE_MAX, check_workers};
 
 /// Time limit of a call to a coordinator.
 const CALL_WITHIN: Duration = Duration::from_secs(30);
@@ -167,7 +167,7 @@ impl Dispatcher {
         let deadline = deadline.min(after(since, limits.age_max));
         let mut result = Ok(());
         loop {
-            result = result.and(self.writer.write_out());
+            result = result.and(self.writer.write_out()).and(check_workers(&self.exchange.lock()));
             for partition in self.assigned.values_mut() {
                 partition.flush(&self.exchange, Instant::now());
             }
@@ -210,6 +210,7 @@ impl Dispatcher {
     }
 
     async fn commit_transaction(&mut self, released: &[TopicPartition]) -> Result<(), Error> {
+        check_workers(&self.exchange.lock())?;
         // Outputs are not committed without the offsets of their records, and these belong to other records by now.
         if self.restart_earlier() {
             return self.abort_transaction(released).await;
