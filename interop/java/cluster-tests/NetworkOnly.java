@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.test.ClusterInstance;
@@ -95,8 +96,11 @@ public final class NetworkOnly implements InvocationInterceptor {
             if (INTERNALS.contains(name) || isOfControllers) {
                 throw aborted(name);
             }
-            if (name.equals("brokers") || name.equals("aliveBrokers")) {
-                return brokers(cluster);
+            if (name.equals("brokers")) {
+                return brokers(cluster, IntStream.range(0, cluster.config().numBrokers()).boxed());
+            }
+            if (name.equals("aliveBrokers")) {
+                return brokers(cluster, cluster.aliveBrokers().keySet().stream());
             }
             try {
                 return method.invoke(cluster, arguments);
@@ -107,7 +111,7 @@ public final class NetworkOnly implements InvocationInterceptor {
     }
 
     /** Objects with nothing but the list of nodes, which the share consumer's tests wait for. They are numbered from 0. */
-    private static Map<Integer, KafkaBroker> brokers(ClusterInstance cluster) {
+    private static Map<Integer, KafkaBroker> brokers(ClusterInstance cluster, Stream<Integer> ids) {
         MetadataCache cache = proxy(MetadataCache.class, (proxy, method, arguments) -> {
             if (!method.getName().equals("getAliveBrokerNodes")) {
                 throw aborted("MetadataCache." + method.getName());
@@ -122,7 +126,7 @@ public final class NetworkOnly implements InvocationInterceptor {
             }
             return cache;
         });
-        return IntStream.range(0, cluster.config().numBrokers()).boxed().collect(Collectors.toMap(id -> id, id -> broker));
+        return ids.collect(Collectors.toMap(id -> id, id -> broker));
     }
 
     private static TestAbortedException aborted(String name) {

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -16,6 +17,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
@@ -25,6 +27,7 @@ import java.util.stream.IntStream;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
@@ -46,6 +49,7 @@ class OttlaCluster implements ClusterInstance {
 
     private final ClusterConfig config;
     private final List<String> addresses = new ArrayList<>();
+    private final Set<Integer> shutDown = new ConcurrentSkipListSet<>();
     private Process process;
     private Path dir;
     private boolean isStarted;
@@ -95,6 +99,8 @@ class OttlaCluster implements ClusterInstance {
     /** The properties of the test, and those that Apache Kafka's clusters for tests have. */
     private Map<String, String> properties() {
         Map<String, String> properties = new LinkedHashMap<>(Map.of(
+            // The first id of Apache Kafka's brokers, which tests have as a constant.
+            "node.id", "0",
             "group.initial.rebalance.delay.ms", "0",
             "offsets.topic.num.partitions", "5",
             "transaction.state.log.num.partitions", "5",
@@ -178,11 +184,21 @@ class OttlaCluster implements ClusterInstance {
     @Override
     public void shutdownBroker(int id) {
         fault(id, "stop");
+        shutDown.add(id);
     }
 
     @Override
     public void startBroker(int id) {
         fault(id, "start");
+        shutDown.remove(id);
+    }
+
+    /** The ids without objects: {@code NetworkOnly} replaces those. */
+    @Override
+    public Map<Integer, KafkaBroker> aliveBrokers() {
+        Map<Integer, KafkaBroker> alive = new HashMap<>();
+        brokerIds().stream().filter(id -> !shutDown.contains(id)).forEach(id -> alive.put(id, null));
+        return alive;
     }
 
     private void fault(int id, String verb) {
@@ -223,7 +239,7 @@ class OttlaCluster implements ClusterInstance {
 
     @Override
     public Set<Integer> brokerIds() {
-        return IntStream.rangeClosed(1, config.numBrokers()).boxed().collect(Collectors.toCollection(TreeSet::new));
+        return IntStream.range(0, config.numBrokers()).boxed().collect(Collectors.toCollection(TreeSet::new));
     }
 
     @Override
@@ -278,7 +294,7 @@ class OttlaCluster implements ClusterInstance {
     @Override
     public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
         waitUntil("topic " + topic + " has " + partitions + " partitions", admin -> {
-            var topics = admin.listTopics().names().get();
+            var topics = admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get();
             int now = !topics.contains(topic) ? 0
                 : admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
             return now == partitions;
