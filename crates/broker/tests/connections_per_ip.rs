@@ -101,3 +101,20 @@ fn the_limit_of_the_start_applies() {
     assert!(first.is_served() && !Raw::connect(broker.addresses()[0]).is_served());
     assert!(matches!(start("0"), Err(StartError::Property(reason)) if reason.contains("overrides")));
 }
+
+/// The check took the default for a deleted setting: the limit of the start let no client in, and its exceptions were not found.
+#[test]
+fn a_deleted_limit_is_checked_as_that_of_the_start() {
+    let (per_ip, overrides) = ("max.connections.per.ip", "max.connections.per.ip.overrides");
+    let builder = Broker::builder().memory().configure(|config| {
+        config.set(per_ip, "0").expect("a number");
+        config.set(overrides, "127.0.0.1:5").expect("an address");
+    });
+    let broker = builder.spawn().expect("a broker");
+    let mut admin = Raw::connect(broker.addresses()[0]);
+    assert_eq!(alter(&mut admin, &[(overrides, Some("127.0.0.1:7"))]), ErrorCode::None);
+    assert_eq!(alter(&mut admin, &[(overrides, None)]), ErrorCode::None, "those of the start apply");
+    assert_eq!(alter(&mut admin, &[(per_ip, Some("9")), (overrides, Some(""))]), ErrorCode::None);
+    assert_eq!(alter(&mut admin, &[(per_ip, None)]), ErrorCode::InvalidRequest, "it is 0 from the start on");
+    assert!(Raw::connect(broker.addresses()[0]).is_served());
+}

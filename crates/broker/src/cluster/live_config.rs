@@ -51,6 +51,10 @@ impl Cluster {
         let before = self.live.values(kind, name);
         let values = change(&before)?;
         check((kind, name), &before, &values, &self.live.broker())?;
+        if kind == BROKER {
+            let checked = self.live.check_connections(name, &before, &values);
+            checked.map_err(|reason| (ErrorCode::InvalidRequest, reason))?;
+        }
         if before.is_empty() && name.len() > NAME_BYTES_MAX {
             let bytes = name.len();
             let reason =

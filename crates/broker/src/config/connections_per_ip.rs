@@ -48,18 +48,25 @@ impl ConnectionsPerIp {
         Err(format!("{PER_IP}=`0`: no client could connect; set {OVERRIDES}, too"))
     }
 
-    /// [`Self::check`] for a change of a broker's settings from `before` to `values`.
-    pub(super) fn check_change(&self, before: &Values, values: &Values) -> Result<(), String> {
-        let mut changed = self.clone();
-        let mut is_concerned = false;
-        for (name, default) in [(PER_IP, NO_LIMIT.to_string()), (OVERRIDES, String::new())] {
-            match values.get(name) {
-                Some(value) => is_concerned |= changed.apply(name, value)?,
-                None if before.contains_key(name) => is_concerned |= changed.apply(name, &default)?,
-                None => {}
+    /// [`Self::check`] with the settings of these resources, of which the last one has priority.
+    pub(super) fn check_with<'a>(
+        mut self,
+        resources: impl IntoIterator<Item = &'a Values>,
+    ) -> Result<(), String> {
+        for values in resources {
+            for name in [PER_IP, OVERRIDES] {
+                if let Some(value) = values.get(name) {
+                    // A value that an earlier version stored without a check has no effect.
+                    let _ = self.apply(name, value);
+                }
             }
         }
-        if is_concerned { changed.check() } else { Ok(()) }
+        self.check()
+    }
+
+    /// Returns `true` if a limit of `before` is another one in `after`.
+    pub(super) fn differ(before: &Values, after: &Values) -> bool {
+        [PER_IP, OVERRIDES].into_iter().any(|name| before.get(name) != after.get(name))
     }
 }
 
@@ -108,16 +115,22 @@ mod tests {
         let values = |pairs: &[(&str, &str)]| -> Values {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
+        let check = |limits: &ConnectionsPerIp, resources: &[&Values]| {
+            limits.clone().check_with(resources.iter().copied())
+        };
         let limits = ConnectionsPerIp::default();
-        let (none, zero) = (values(&[]), values(&[(PER_IP, "0")]));
-        let both = values(&[(PER_IP, "0"), (OVERRIDES, "::1:5")]);
-        assert!(limits.check().is_ok() && limits.check_change(&none, &none).is_ok());
-        assert!(limits.check_change(&none, &zero).is_err());
-        assert!(limits.check_change(&none, &both).is_ok());
+        let (none, zero, no_exceptions) = (values(&[]), values(&[(PER_IP, "0")]), values(&[(OVERRIDES, "")]));
+        let (one, exceptions) = (values(&[(PER_IP, "1")]), values(&[(OVERRIDES, "::1:5")]));
+        assert!(limits.check().is_ok() && check(&limits, &[&none]).is_ok());
+        assert!(check(&limits, &[&zero]).is_err());
+        assert!(check(&limits, &[&zero, &exceptions]).is_ok() && check(&limits, &[&zero, &one]).is_ok());
+        assert!(check(&limits, &[&exceptions, &zero, &no_exceptions]).is_err(), "the exceptions go");
         let mut limited = limits;
         assert_eq!((limited.apply(PER_IP, "0"), limited.apply(OVERRIDES, "::1:5")), (Ok(true), Ok(true)));
-        assert!(limited.check().is_ok());
-        assert!(limited.check_change(&both, &zero).is_err(), "the exceptions go");
-        assert!(limited.check_change(&both, &none).is_ok(), "the limit goes, too");
+        assert!(limited.check().is_ok() && check(&limited, &[&none]).is_ok());
+        assert!(check(&limited, &[&no_exceptions]).is_err());
+        assert!(check(&limited, &[&no_exceptions, &one]).is_ok(), "the limit goes, too");
+        assert!(ConnectionsPerIp::differ(&none, &zero) && !ConnectionsPerIp::differ(&zero, &zero));
+        assert!(ConnectionsPerIp::differ(&exceptions, &no_exceptions));
     }
 }

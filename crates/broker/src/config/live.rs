@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ottla_protocol::ErrorCode;
 
 use super::BrokerConfig;
+use super::connections_per_ip::ConnectionsPerIp;
 use super::group_limits::check_limits;
 use super::listener_properties::is_of_listener;
 use super::settings::{Mode, Scope, check_length, find};
@@ -90,6 +91,28 @@ impl LiveConfig {
         change(&mut state.started_with);
         state.combine();
         self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Refuses a change of a broker, or of all brokers if `name` is empty, after which no client could connect. A setting that is deleted
+    /// gets the value of all brokers or of the start, and not its default.
+    pub(crate) fn check_connections(
+        &self,
+        name: &str,
+        before: &Values,
+        values: &Values,
+    ) -> Result<(), String> {
+        if !ConnectionsPerIp::differ(before, values) {
+            return Ok(());
+        }
+        self.look(|state| {
+            let first = state.started_with.node_id.to_string();
+            let node = if name.is_empty() { first.as_str() } else { name };
+            let resources = ["", node].into_iter().filter_map(|resource| {
+                let stored = || state.resources.get(&(BROKER, resource.to_owned()));
+                if resource == name { Some(values) } else { stored() }
+            });
+            state.started_with.connections_per_ip.clone().check_with(resources)
+        })
     }
 
     /// Replaces the settings of a resource.
@@ -191,10 +214,6 @@ pub(crate) fn check(
         let is_request = scope == Scope::Broker || is_interval && value.trim().parse::<i32>().is_ok();
         let code = if is_request { ErrorCode::InvalidRequest } else { ErrorCode::InvalidConfig };
         checked.map_err(|reason| (code, reason))?;
-    }
-    if scope == Scope::Broker {
-        let checked = broker.connections_per_ip.check_change(before, values);
-        checked.map_err(|reason| (ErrorCode::InvalidRequest, reason))?;
     }
     if scope == Scope::Group {
         check_limits(values, broker).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
