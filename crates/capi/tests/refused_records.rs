@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
-use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
 use rdkafka::client::handle::*;
@@ -56,6 +55,8 @@ fn a_refused_record_has_the_text_of_librdkafka() {
         ("bootstrap.servers", servers.as_str()),
         ("message.max.bytes", "1000"),
         ("queue.buffering.max.messages", "1"),
+        // The record that fills the queue stays there until the flush.
+        ("linger.ms", "60000"),
     ];
     let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
     // From then on the producer knows the partitions.
@@ -71,7 +72,6 @@ fn a_refused_record_has_the_text_of_librdkafka() {
         assert_eq!(refused, (RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, text.clone()), "{unknown}");
     }
 
-    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(2)));
     produce(rk, c"orders", 0, "fills the queue", null_mut());
     let text = "Failed to produce message: Local: Queue full".to_owned();
     let full = send(rk, &[topic(c"orders"), partition(0), value(b"x")]);
