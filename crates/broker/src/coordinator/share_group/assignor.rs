@@ -4,6 +4,7 @@
 //! - With more partitions than members, a partition has one member. With more members, each partition has equally many, so that some
 //!   members have two. The sizes differ by one at most: over all partitions if all members have the same subscription, per topic
 //!   otherwise.
+//! - As in Kafka, a partition may have fewer members than others, but not none, if the members that could read it have it already.
 //! - Members keep partitions as far as the sizes allow.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,8 +78,9 @@ fn share_out(
     }
 }
 
-/// Returns the places of each member. All places have equally many members, and the numbers of places of members differ by one at most.
-/// `held` are the places that the members had; of the members that get one more than others, those with the lowest `loads` come first.
+/// Returns the places of each member. All places have equally many members, unless a member that wants more has the place already. The
+/// numbers of places of members differ by one at most. `held` are the places that the members had; of the members that get one more than
+/// others, those with the lowest `loads` come first.
 fn spread(held: &[Vec<usize>], places: usize, loads: &[usize]) -> Vec<Vec<usize>> {
     let members = held.len();
     let sharing = members.div_ceil(places);
@@ -192,6 +194,20 @@ mod tests {
             let sizes = || targets.values().map(BTreeSet::len);
             assert!(sizes().max() <= sizes().min().map(|least| least + 1), "{targets:?}");
         }
+    }
+
+    /// As in Kafka, no member moves for the one that could have two: it has the other partition already.
+    #[test]
+    fn a_partition_may_have_fewer_members_because_of_those_that_others_keep() {
+        let three = members(&[
+            ("m1", member(&[A], &[])),
+            ("m2", member(&[A], &[(A, 1)])),
+            ("m3", member(&[A], &[(A, 1)])),
+        ]);
+        let targets = assign(&three, &partitions(&[(A, 2)]));
+        assert_eq!(targets["m1"], [(A, 0)].into());
+        assert_eq!(targets["m2"], [(A, 1)].into());
+        assert_eq!(targets["m3"], [(A, 1)].into());
     }
 
     /// Each place was looked up at each member, under the lock of all share groups.
