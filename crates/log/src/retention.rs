@@ -9,7 +9,8 @@ use crate::error::LogError;
 use crate::log::{Log, remove_segment};
 use crate::scan::walk;
 use crate::segment::{NewestOf, Segment};
-use crate::storage::{File, Storage};
+use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
+use crate::storage::{File, Open, Storage};
 use crate::synced::SyncedFile;
 use crate::verified::Verified;
 
@@ -145,6 +146,8 @@ pub struct PendingStart {
     synced: Option<Arc<SyncedFile>>,
     offset: i64,
     is_stored: bool,
+    /// Paths of the snapshots that have producers whose batches go: no other file has these afterwards.
+    snapshots: Vec<String>,
 }
 
 /// The result of a [`PendingStart`].
@@ -159,9 +162,16 @@ pub struct StoredStart {
 
 impl PendingStart {
     /// Stores the start offset durably: in `synced`, whose bytes are overwritten in place so that it works on a full disk,
-    /// and in `log-start-offset`, in case the first is lost. One of the two is enough.
+    /// and in `log-start-offset`, in case the first is lost. One of the two is enough. Syncs the snapshots of the producers before.
     pub fn run(self) -> StoredStart {
-        let Self { storage, dir, synced, offset, is_stored } = self;
+        let Self { storage, dir, synced, offset, is_stored, snapshots } = self;
+        for path in snapshots {
+            let sync = storage.open(&path, Open::Existing).and_then(|file| file.sync_data());
+            if let Err(error) = sync {
+                // The deletion continues: a full disk gets its room back. Without the snapshot a repeated batch is no duplicate.
+                tracing::warn!(path, %error, "cannot sync a snapshot of the producers");
+            }
+        }
         if is_stored {
             return StoredStart { offset, result: Ok(()), only_synced: false };
         }
@@ -268,7 +278,11 @@ impl Log {
     }
 
     fn pending_start(&self, offset: i64) -> PendingStart {
+        let deletes_segments = self.segments.get(1).is_some_and(|next| next.base_offset <= offset);
+        let needs_snapshots = deletes_segments && self.producers.len() > 0;
+        let known = self.snapshots.iter().flatten().filter(|_| needs_snapshots);
         PendingStart {
+            snapshots: known.map(|at| self.path(&file_name(*at, SNAPSHOT_SUFFIX))).collect(),
             storage: self.storage.clone(),
             dir: self.dir.clone(),
             synced: self.sync.note.clone(),
