@@ -339,15 +339,16 @@ impl Dispatcher {
         limits(&self.settings, &self.sizing, self.assigned.len())
     }
 
-    /// The offsets to commit, of some partitions or of all.
-    pub(crate) fn offsets(&mut self, only: Option<&[TopicPartition]>) -> Offsets {
+    /// The offsets to commit, of some partitions or of all. A state that may be wrong is an error: with no offsets, a transaction would
+    /// commit its outputs alone.
+    pub(crate) fn offsets(&mut self, only: Option<&[TopicPartition]>) -> Result<Offsets, Error> {
         if self.transaction.is_none() {
             self.restart_earlier();
         }
         self.pass_skipped();
         let mut inner = self.exchange.lock();
         if inner.is_poisoned {
-            return Vec::new();
+            check_workers(&inner)?;
         }
         let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
         let assigned =
@@ -359,7 +360,7 @@ impl Dispatcher {
                 offsets.push((partition.at.clone(), offset));
             }
         }
-        offsets
+        Ok(offsets)
     }
 
     /// Starts partitions again whose positions went back: the topic was truncated or created again, and their finished offsets belong to
@@ -453,7 +454,8 @@ impl Dispatcher {
         if now < self.commit_at && finished < COMMIT_EARLY_RECORDS {
             return;
         }
-        let offsets = self.offsets(None);
+        // The next round returns an error.
+        let Ok(offsets) = self.offsets(None) else { return };
         if !offsets.is_empty() {
             self.commit_at = after(now, self.settings.commits_every());
             self.commit_early_at = now + COMMIT_EARLY;
@@ -552,7 +554,10 @@ impl Dispatcher {
         {
             self.note_committed(done);
         }
-        let offsets = self.offsets(Some(partitions));
+        let offsets = match self.offsets(Some(partitions)) {
+            Ok(offsets) => offsets,
+            Err(error) => return result.and(Err(error)),
+        };
         if !offsets.is_empty() {
             match timeout_at(until, self.consumer.commit_offsets(&offsets)).await {
                 Ok(Ok(())) => self.set_committed(offsets.iter().map(|(at, offset)| (at, offset.offset))),

@@ -299,6 +299,7 @@ mod tests {
 
     use super::*;
     use crate::core::work::Work;
+    use crate::dispatcher::Dispatcher;
     use crate::exchange::CompletedWork;
     use crate::message::Pieces;
     use crate::retry::Retry;
@@ -338,6 +339,27 @@ mod tests {
             let Some(Err(Error::WorkerPanicked(text))) = outcome else { panic!("{outcome:?}") };
             assert_eq!(text, "a defect of the worker");
         }
+    }
+
+    /// There were none, and no error: a transaction committed its outputs without the offsets of their records.
+    #[test]
+    fn offsets_of_a_state_that_may_be_wrong_are_an_error() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _context = runtime.enter();
+        let mut config = Config::new("127.0.0.1:1");
+        config.set("group.id", "billing").expect("valid");
+        let client = Client::new(config.clone()).expect("a client");
+        let core = Core::new(Retry::never(), None, fastrand::Rng::with_seed(1));
+        let exchange = Arc::new(Exchange::new(core, 1, 1, false));
+        let settings = Processor::builder(config, Mode::MultiAsync).topics(["orders"]);
+        let mut dispatcher = Dispatcher::new(settings, exchange.clone(), &client);
+        assert!(dispatcher.offsets(None).expect("the state is sound").is_empty());
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let inner = exchange.lock();
+            assert!(inner.is_poisoned, "a defect of the core");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert!(matches!(dispatcher.offsets(None), Err(Error::WorkerPanicked(_))));
     }
 
     /// The workers waited for records for ever, with their handlers: `ottla_processor_destroy` never succeeded.

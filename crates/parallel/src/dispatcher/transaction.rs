@@ -215,7 +215,7 @@ impl Dispatcher {
         if self.restart_earlier() {
             return self.abort_transaction(released).await;
         }
-        let offsets: BTreeMap<_, _> = self.offsets(None).into_iter().collect();
+        let offsets: BTreeMap<_, _> = self.offsets(None)?.into_iter().collect();
         let committed = self.try_commit(&offsets).await;
         match committed {
             Ok(()) => {
