@@ -20,12 +20,12 @@ const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 const INVALID: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__INVALID_ARG;
 
 /// The code and the text of an error, which it destroys.
-unsafe fn told(error: *mut rd_kafka_error_t) -> (rd_kafka_resp_err_t, String) {
+unsafe fn code_and_text(error: *mut rd_kafka_error_t) -> (rd_kafka_resp_err_t, String) {
     unsafe {
         let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap().to_owned();
-        let told = (rd_kafka_error_code(error), text);
+        let both = (rd_kafka_error_code(error), text);
         rd_kafka_error_destroy(error);
-        told
+        both
     }
 }
 
@@ -49,7 +49,7 @@ fn an_assignment_names_the_partition_that_is_twice_in_the_list_or_has_an_invalid
         ] {
             let partitions = list(&entries);
             (*(*partitions).elems.add(1)).offset = offset;
-            let refused = told(rd_kafka_incremental_assign(rk, partitions));
+            let refused = code_and_text(rd_kafka_incremental_assign(rk, partitions));
             assert_eq!(refused, (INVALID, reason.to_owned()));
             assert_eq!(rd_kafka_assign(rk, partitions), INVALID, "{reason}");
             rd_kafka_topic_partition_list_destroy(partitions);
@@ -93,7 +93,7 @@ unsafe extern "C" fn on_rebalance(
         let assigns = err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if assigns {
             let errors = &*opaque.cast::<Mutex<Vec<(rd_kafka_resp_err_t, String)>>>();
-            errors.lock().unwrap().push(told(rd_kafka_incremental_assign(rk, partitions)));
+            errors.lock().unwrap().push(code_and_text(rd_kafka_incremental_assign(rk, partitions)));
         }
         assert_eq!(rd_kafka_assign(rk, if assigns { partitions.cast_const() } else { null() }), OK);
     }
