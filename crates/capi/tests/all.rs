@@ -51,6 +51,7 @@ mod refused_offsets;
 mod refused_records;
 mod roundtrip;
 mod share_consumers;
+mod simple_starts;
 mod sockets;
 mod transaction_calls;
 mod transactions;

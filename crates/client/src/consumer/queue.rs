@@ -144,6 +144,7 @@ impl ConsumerControl {
 
     /// Starts to consume one more partition from a position. Its records are in the consumer's own queue, or in the
     /// partition's queue after [`ConsumerControl::split`]. A committed offset is looked up later, with retries.
+    /// A partition that was started before continues at the new position, with its earlier settings.
     ///
     /// # Errors
     /// [`Error::Config`] while a group assigns the partitions, and for a committed offset with neither `group.id` nor offset files.

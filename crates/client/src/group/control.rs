@@ -349,7 +349,13 @@ fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
     }
 }
 
-fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: StartAt) -> Result<(), Error> {
+/// Continues a partition at another position and drops its fetched records.
+pub(super) fn seek(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    at: TopicPartition,
+    to: StartAt,
+) -> Result<(), Error> {
     // The seek is for the assignment that the application knows. It must not move the next one after a loss, nor fetch
     // from a revoked partition again.
     if shared.owned_progress(&at).is_none() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::commands::StartOptions;
-use super::control::start_where_left_off;
+use super::control::{seek, start_where_left_off};
 use super::{Shared, StandaloneCommits, commit, none_refused};
 use crate::error::Error;
 use crate::fetch::offset_files::OffsetFiles;
@@ -15,7 +15,8 @@ use crate::fetch::progress::PartitionProgress;
 use crate::types::StartAt;
 use crate::types::TopicPartition;
 
-/// Starts to consume a partition with these options. Its committed offset is looked up later: the coordinator may not be there yet.
+/// Starts to consume a partition with these options, or moves one that was started before, as librdkafka does. Its committed offset is
+/// looked up later: the coordinator may not be there yet.
 pub(super) fn start(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
@@ -23,13 +24,16 @@ pub(super) fn start(
     from: StartAt,
     options: StartOptions,
 ) -> Result<(), Error> {
+    if shared.standalone.borrow().contains_key(&at) {
+        return restart(shared, tasks, at, from);
+    }
     if shared.inbox.progress(&at).is_some() {
         return Ok(());
     }
     let observer = &shared.cluster.observer;
     let files = options.files.map(|files| Rc::new(OffsetFiles::new(files, observer.clone())));
     if from == StartAt::Committed && files.is_none() && shared.coordinator.is_none() {
-        return Err(Error::Config("committed offsets need group.id".into()));
+        return Err(without_committed_offsets());
     }
     let commits = StandaloneCommits { automatic: options.commits.is_some(), files };
     shared.standalone.borrow_mut().insert(at.clone(), commits);
@@ -44,6 +48,23 @@ pub(super) fn start(
         tasks.spawn_local(commit_every(shared.clone(), progress, every));
     }
     Ok(())
+}
+
+/// Continues a partition at another position. It keeps its options.
+fn restart(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    at: TopicPartition,
+    from: StartAt,
+) -> Result<(), Error> {
+    if from == StartAt::Committed && !shared.can_commit_at(&at) {
+        return Err(without_committed_offsets());
+    }
+    seek(shared, tasks, at, from)
+}
+
+fn without_committed_offsets() -> Error {
+    Error::Config("committed offsets need group.id".into())
 }
 
 /// Stops consuming a partition; with automatic commits, it commits the finished offsets first.
