@@ -83,3 +83,20 @@ fn a_second_start_moves_a_running_partition() {
     }
     assert_eq!(stage.next(), 4);
 }
+
+/// It was one of an unknown partition, as that of a partition which the topic does not have.
+#[test]
+fn a_partition_that_was_never_started_can_be_stopped() {
+    let stage = Stage::new();
+    stage.start(0);
+    assert_eq!(stage.next(), 0);
+    unsafe {
+        assert_eq!(rd_kafka_consume_stop(stage.orders, 1), 0);
+        assert_eq!(rd_kafka_last_error(), OK);
+        assert_eq!(rd_kafka_consume_stop(stage.orders, 9), -1);
+        assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        for _ in 0..2 {
+            assert_eq!(rd_kafka_consume_stop(stage.orders, 0), 0);
+        }
+    }
+}

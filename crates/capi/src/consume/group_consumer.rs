@@ -431,6 +431,12 @@ fn finish_seek(
     }
 }
 
+/// Returns `true` if the client's metadata has the partition, and `None` if it does not have the topic.
+pub(super) fn is_in_metadata(handle: &Handle, at: &TopicPartition) -> Option<bool> {
+    let count = handle.client()?.known_partitions_blocking(&at.topic).ok()??;
+    Some(usize::try_from(at.partition).is_ok_and(|partition| partition < count))
+}
+
 /// Returns the error of a partition that is not assigned: as the original, the client knows the topics that it has had to do
 /// with.
 pub(super) fn unassigned(handle: &Handle, topic: &str) -> rd_kafka_resp_err_t {

@@ -9,6 +9,7 @@ use crate::callbacks::trampoline::{CallbackLoop, start};
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::consume::group_consumer::is_in_metadata;
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
@@ -113,7 +114,8 @@ pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, parti
     if partition == RD_KAFKA_PARTITION_UA {
         return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG);
     }
-    let Some(SimplePartition { consuming, at, .. }) = SimplePartition::of(rkt, partition, FUNCTION) else {
+    let Some(SimplePartition { handle, consuming, at }) = SimplePartition::of(rkt, partition, FUNCTION)
+    else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
@@ -123,8 +125,10 @@ pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, parti
             set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
             0
         }
-        // A second stop has no effect.
-        Err(Error::NotAssigned { .. }) if consuming.was_stopped(&at) => {
+        // A second stop has no effect, nor has that of an existing partition which was never started, as in the original.
+        Err(Error::NotAssigned { .. })
+            if consuming.was_stopped(&at) || is_in_metadata(&handle, &at) == Some(true) =>
+        {
             set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
             0
         }

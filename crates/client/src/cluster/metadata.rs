@@ -276,6 +276,14 @@ impl TopicLayout {
         self.error == ErrorCode::None && !self.partitions.is_empty()
     }
 
+    /// The number of partitions, which is 0 if the topic does not exist. `None` if another error replaces them.
+    pub(crate) fn known_partitions(&self) -> Option<usize> {
+        if is_missing(self.error) {
+            return Some(0);
+        }
+        (!self.partitions.is_empty()).then_some(self.partitions.len())
+    }
+
     /// The topic's error.
     pub(crate) fn error(&self) -> ErrorCode {
         self.error
