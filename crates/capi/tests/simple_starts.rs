@@ -26,8 +26,8 @@ impl Stage {
     fn new() -> Self {
         let broker = Broker::builder().memory().topic("orders", 2).spawn().unwrap();
         let servers = broker.bootstrap_servers();
-        let properties = [("bootstrap.servers", servers.as_str())];
-        let producer = new(RD_KAFKA_PRODUCER, conf(&properties));
+        let properties = [("bootstrap.servers", servers.as_str()), ("auto.offset.reset", "earliest")];
+        let producer = new(RD_KAFKA_PRODUCER, conf(&properties[..1]));
         for value in ["zero", "one", "two", "three", "four"] {
             produce(producer, c"orders", 0, value, null_mut());
         }
@@ -98,5 +98,28 @@ fn a_partition_that_was_never_started_can_be_stopped() {
         for _ in 0..2 {
             assert_eq!(rd_kafka_consume_stop(stage.orders, 0), 0);
         }
+    }
+}
+
+/// It was refused, and without an offset it looked for a committed one.
+#[test]
+fn a_seek_takes_each_logical_offset_but_the_stored_one() {
+    let stage = Stage::new();
+    let seek = |offset| unsafe { rd_kafka_seek(stage.orders, 0, offset, 60_000) };
+    stage.start(3);
+    assert_eq!(stage.next(), 3);
+    // By `auto.offset.reset`.
+    assert_eq!(seek(RD_KAFKA_OFFSET_INVALID), OK);
+    assert_eq!(stage.next(), 0);
+    // More records before the end than there are.
+    assert_eq!(seek(i64::MIN), OK);
+    assert_eq!(stage.next(), 0);
+    assert_eq!(seek(RD_KAFKA_OFFSET_STORED), RD_KAFKA_RESP_ERR__INVALID_ARG);
+    // The record with the newest timestamp.
+    assert_eq!(seek(-3), OK);
+    let newest = stage.next();
+    assert!((0..5).contains(&newest), "{newest}");
+    for offset in [-7, -1500] {
+        assert_eq!(seek(offset), OK, "{offset}");
     }
 }

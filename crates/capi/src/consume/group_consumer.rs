@@ -409,11 +409,14 @@ fn begin_seek(
     if consuming.is_closed() {
         return Err(RD_KAFKA_RESP_ERR__STATE);
     }
-    // As in the original, a seek does not look up the committed offset.
-    let Some(start) = to.filter(|_| offset != RD_KAFKA_OFFSET_STORED) else {
-        return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
-    };
-    Ok(consuming.control.seek(at, start))
+    match (offset, to) {
+        // As in the original, a seek does not look up the committed offset.
+        (RD_KAFKA_OFFSET_STORED, _) => Err(RD_KAFKA_RESP_ERR__INVALID_ARG),
+        (RD_KAFKA_OFFSET_INVALID, _) => Ok(consuming.control.seek_by_reset(at)),
+        (_, Some(start)) => Ok(consuming.control.seek(at, start)),
+        // As in the original, the leader is asked for any other logical offset. It knows -3, the newest timestamp, for instance.
+        (logical, None) => Ok(consuming.control.seek(at, StartAt::Timestamp(logical))),
+    }
 }
 
 /// Waits for a seek, at most until the deadline.

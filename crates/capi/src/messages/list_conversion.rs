@@ -43,7 +43,8 @@ pub(crate) fn start(offset: i64) -> Option<StartAt> {
         STORED | INVALID => StartAt::Committed,
         // `RD_KAFKA_OFFSET_TAIL(N)`: N records before the end when the partition is started.
         ..=RD_KAFKA_OFFSET_TAIL_BASE => {
-            StartAt::BeforeEnd(u32::try_from(RD_KAFKA_OFFSET_TAIL_BASE.saturating_sub(offset)).ok()?)
+            let count = RD_KAFKA_OFFSET_TAIL_BASE.saturating_sub(offset);
+            StartAt::BeforeEnd(u32::try_from(count).unwrap_or(u32::MAX))
         }
         _ => return None,
     })

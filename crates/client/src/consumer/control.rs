@@ -165,7 +165,15 @@ impl ConsumerControl {
     /// [`Error::IllegalState`] with [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka) before the committed offset is known
     /// from which the partition starts.
     pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> EngineReply<()> {
-        self.ask(|answer| ConsumerCommand::Seek(partition.clone(), to, answer))
+        self.ask(|answer| ConsumerCommand::Seek(partition.clone(), Some(to), answer))
+    }
+
+    /// Continues a partition where its `auto.offset.reset` leads, and drops its fetched records.
+    ///
+    /// # Errors
+    /// The errors of [`ConsumerControl::seek`].
+    pub fn seek_by_reset(&self, partition: &TopicPartition) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Seek(partition.clone(), None, answer))
     }
 
     /// Marks all records before this offset as processed: the next commit contains it with its metadata. An offset below 0 removes

@@ -28,7 +28,8 @@ pub(crate) enum ConsumerCommand {
     Unsubscribe(LeavingFor, Duration, oneshot::Sender<Result<(), Error>>),
     Start(TopicPartition, StartAt, StartOptions, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
-    Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    /// Without a position, `auto.offset.reset` decides.
+    Seek(TopicPartition, Option<StartAt>, oneshot::Sender<Result<(), Error>>),
     /// The polling thread has begun this generation, in which the partition is fetched again from an offset.
     Refetch(Arc<PartitionProgress>, u64, i64),
     Pause(Vec<TopicPartition>, bool),

@@ -23,6 +23,7 @@ use crate::config::{GroupHabits, Rebalance};
 use crate::error::{Error, PartitionRequest};
 use crate::fetch::core::CursorRef;
 use crate::fetch::cursor::{Cursor, Position};
+use crate::fetch::fetcher::reset_to;
 use crate::fetch::inbox::Item;
 use crate::fetch::progress::PartitionProgress;
 use crate::log::Context;
@@ -75,6 +76,7 @@ pub(super) async fn on_control(
             let _ = done.send(unsubscribe(shared, membership, commits, leaving_for, timeout).await);
         }
         ConsumerCommand::Seek(at, to, done) => {
+            let to = to.unwrap_or_else(|| reset_to(shared.reset_of(&at), &shared.cluster.config));
             log(&|| format!("seek: {at} to {to:?}"));
             let _ = done.send(seek(shared, tasks, at, to));
         }
