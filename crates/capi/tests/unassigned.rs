@@ -108,6 +108,48 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
 }
 
+/// An offset below -1 was an invalid argument, and a partition that the topic does not have was like one that is not assigned.
+#[test]
+fn a_stored_offset_below_0_is_removed_and_a_missing_partition_is_unknown() {
+    let stage = Stage::new();
+    stage.assign();
+    let store = |partition, offset| unsafe { rd_kafka_offset_store(stage.orders, partition, offset) };
+    until("the metadata has come", || store(9, 3) == UNKNOWN);
+    for (partition, offset, expected) in [
+        (9, -5, UNKNOWN),
+        (0, 3, RD_KAFKA_RESP_ERR__STATE),
+        (0, -1, RD_KAFKA_RESP_ERR__STATE),
+        (0, -5, OK),
+        (RD_KAFKA_PARTITION_UA, 3, RD_KAFKA_RESP_ERR__STATE),
+        (1, 3, OK),
+        (1, -5, OK),
+    ] {
+        assert_eq!(store(partition, offset), expected, "{partition} {offset}");
+    }
+    unsafe {
+        assert_eq!(rd_kafka_commit(stage.rk, null(), 0), RD_KAFKA_RESP_ERR__NO_OFFSET);
+        assert_eq!(rd_kafka_seek(stage.orders, 9, 0, 1000), UNKNOWN);
+        assert_eq!(rd_kafka_seek(stage.orders, 0, 0, 1000), RD_KAFKA_RESP_ERR__STATE);
+    }
+}
+
+/// It was refused.
+#[test]
+fn an_offset_below_0_of_a_partition_that_is_not_assigned_is_no_error() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g"), ("enable.auto.offset.store", "false")]));
+    let orders = unsafe { rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut()) };
+    for (topic, expected) in [(c"orders", OK), (c"more", UNKNOWN)] {
+        let stored = entry_of(topic, -5, |partitions| unsafe {
+            assert_eq!(rd_kafka_offsets_store(rk, partitions), expected, "{topic:?}");
+        });
+        assert_eq!(stored, (expected, -5), "{topic:?}");
+    }
+    unsafe {
+        rd_kafka_topic_destroy(orders);
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// It had an empty assignment, and no positions. A simple consumer has positions in librdkafka as well.
 #[test]
 fn a_consumer_without_a_group_has_positions_and_no_assignment() {

@@ -388,6 +388,10 @@ pub(super) fn seek(
 ) -> rd_kafka_resp_err_t {
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     match begin_seek(handle, consuming, at, offset, list_conversion::start(offset)) {
+        // As in the original, which knows single partitions here, but only topics in the function for a list.
+        Err(RD_KAFKA_RESP_ERR__STATE) if is_in_metadata(handle, at) == Some(false) => {
+            RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION
+        }
         Err(code) if timeout_ms != 0 || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => code,
         Ok(reply) if timeout_ms != 0 => finish_seek(handle, at, reply, deadline),
         Ok(_) | Err(_) => RD_KAFKA_RESP_ERR_NO_ERROR,

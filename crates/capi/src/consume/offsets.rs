@@ -17,7 +17,7 @@ use ottla_client::{
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{CALL_TIMEOUT_MAX, ConsumerState, ENGINE_TIMEOUT};
-use crate::consume::group_consumer::unassigned;
+use crate::consume::group_consumer::{is_in_metadata, unassigned};
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::errors::error_object::{description, rd_kafka_error_t};
 use crate::ffi::c_strings::text;
@@ -401,16 +401,21 @@ pub unsafe extern "C" fn rd_kafka_position(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// Stores an offset for the application.
+/// Stores an offset for the application. One below 0 removes the stored one, and there is none without an assignment: as in the original,
+/// that is no error.
 fn store(
     handle: &Handle,
     consuming: &ConsumerState,
     at: &TopicPartition,
     offset: OffsetAndMetadata,
 ) -> rd_kafka_resp_err_t {
+    let removes = offset.offset < 0;
     match consuming.control.store_offset(at, offset) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-        Err(Error::NotAssigned { .. }) => unassigned(handle, &at.topic),
+        Err(Error::NotAssigned { .. }) => match unassigned(handle, &at.topic) {
+            RD_KAFKA_RESP_ERR__STATE if removes => RD_KAFKA_RESP_ERR_NO_ERROR,
+            code => code,
+        },
         Err(error) => code_of(&error),
     }
 }
@@ -457,10 +462,14 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
     };
     let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     // -1 stores 0: nothing is processed.
-    if offset < -1 {
-        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    let (at, next) = (TopicPartition::new(&topic.name, partition), offset.wrapping_add(1));
+    let code = store(handle, consuming, &at, next.into());
+    // As in the original, which knows single partitions here. -1 is none.
+    let may_be_missing = next < 0 || code == RD_KAFKA_RESP_ERR__STATE;
+    if may_be_missing && partition != RD_KAFKA_PARTITION_UA && is_in_metadata(handle, &at) == Some(false) {
+        return RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
     }
-    store(handle, consuming, &TopicPartition::new(&topic.name, partition), (offset + 1).into())
+    code
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
