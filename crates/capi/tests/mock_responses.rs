@@ -225,3 +225,26 @@ fn an_automatically_created_topic_shows_three_replicas() {
         unsafe { rd_kafka_destroy(rk) };
     }
 }
+
+/// The whole calls failed with the code of the topic.
+#[test]
+fn the_offsets_of_a_forbidden_topic_are_those_of_an_unknown_partition() {
+    let stage = Stage::of(1, 1);
+    let (forbidden, unknown) =
+        (RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    let (topic, mut low, mut high) = (c"orders".as_ptr(), -1, -1);
+    unsafe {
+        rd_kafka_mock_topic_set_error(stage.cluster, topic, forbidden);
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        let code = rd_kafka_query_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high, 30_000);
+        assert_eq!(code, unknown);
+        rd_kafka_destroy(rk);
+
+        let rk = stage.client(RD_KAFKA_PRODUCER, &[]);
+        let times = list(&[(c"orders", 0)]);
+        assert_eq!(rd_kafka_offsets_for_times(rk, times, 30_000), unknown);
+        assert_eq!((*(*times).elems).err, forbidden);
+        rd_kafka_topic_partition_list_destroy(times);
+        rd_kafka_destroy(rk);
+    }
+}

@@ -580,16 +580,18 @@ pub(crate) fn wait_on<T: Send + 'static>(
     })
 }
 
-/// Returns the error code of a call. A missing topic or partition has a local code, and so has the lack of a broker that can be
-/// reached.
+/// Returns the error code of a call. A missing partition has a local code, as has one of a topic that is missing, forbidden or has an
+/// invalid name, and so has the lack of a broker that can be reached.
 fn partition_code(error: &Error) -> rd_kafka_resp_err_t {
     match entry_code(error) {
-        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
+        | RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED
+        | RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
         code => code,
     }
 }
 
-/// Returns the error code of an entry. As in the original, a missing topic has the code of the broker.
+/// Returns the error code of an entry. As in the original, a topic's error has the code of the broker.
 fn entry_code(error: &Error) -> rd_kafka_resp_err_t {
     if matches!(error, Error::Unreachable { .. }) {
         RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN
