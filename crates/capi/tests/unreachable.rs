@@ -32,3 +32,17 @@ fn a_lookup_of_offsets_waits_for_a_broker_until_its_timeout() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The entries had no error, as if they had offsets.
+#[test]
+fn the_entries_of_a_lookup_without_a_broker_are_in_progress() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", "127.0.0.1:1"), ("group.id", "billing")]));
+    let times = list(&[(c"orders", 0), (c"more", 1)]);
+    unsafe {
+        assert_eq!(rd_kafka_offsets_for_times(rk, times, 2_000), RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN);
+        let errors: Vec<_> = (*times).elems().iter().map(|entry| entry.err).collect();
+        assert_eq!(errors, [RD_KAFKA_RESP_ERR__IN_PROGRESS; 2]);
+        rd_kafka_topic_partition_list_destroy(times);
+        rd_kafka_destroy(rk);
+    }
+}

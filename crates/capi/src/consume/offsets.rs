@@ -656,7 +656,15 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     let found = match wait_on_reachable(client, timeout, ask) {
         Ok(found) => found,
         Err(Error::TimedOut { .. }) => return RD_KAFKA_RESP_ERR__TIMED_OUT,
-        Err(error) => return partition_code(&error),
+        Err(error) => {
+            // As in the original: the leaders of the partitions are still looked for.
+            if matches!(error, Error::Unreachable { .. }) {
+                for entry in entries {
+                    entry.err = RD_KAFKA_RESP_ERR__IN_PROGRESS;
+                }
+            }
+            return partition_code(&error);
+        }
     };
     // The results are in the order of the entries. The call fails if each of them failed.
     let (mut first_error, mut succeeds) = (RD_KAFKA_RESP_ERR_NO_ERROR, false);
