@@ -11,18 +11,22 @@
 )]
 
 use std::ffi::{CStr, c_int};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
+use rdkafka::admin::*;
 use rdkafka::client::handle::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::offsets::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 use rdkafka::mock::brokers::*;
+use rdkafka::mock::rd_kafka_mock_cluster_bootstraps;
 use rdkafka::mock::requests::*;
 use rdkafka::mock::topics::*;
 use rdkafka::produce::flush::*;
 
+use crate::asking::{Asking, array, text};
 use crate::common::{list, produce, read, subscribe, until};
 use crate::mock::{Stage, described, outcome, rd_kafka_mock_broker_push_request_error_rtts};
 use crate::mock_groups::rd_kafka_mock_partition_push_request_errors;
@@ -33,6 +37,7 @@ const LIST_OFFSETS: i16 = 2;
 const METADATA: i16 = 3;
 const JOIN_GROUP: i16 = 11;
 const HEARTBEAT: i16 = 12;
+const DESCRIBE_GROUPS: i16 = 15;
 const VOTE: i16 = 52;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -246,5 +251,26 @@ fn the_offsets_of_a_forbidden_topic_are_those_of_an_unknown_partition() {
         assert_eq!((*(*times).elems).err, forbidden);
         rd_kafka_topic_partition_list_destroy(times);
         rd_kafka_destroy(rk);
+    }
+}
+
+/// The text did not say which request was refused.
+#[test]
+fn the_error_of_a_described_group_names_its_request() {
+    let stage = Stage::of(1, 1);
+    let forbidden = RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;
+    unsafe {
+        let admin =
+            Asking::new(&text(rd_kafka_mock_cluster_bootstraps(stage.cluster)), RD_KAFKA_PRODUCER, &[]);
+        rd_kafka_mock_push_request_errors_array(stage.cluster, DESCRIBE_GROUPS, 1, &raw const forbidden);
+        let mut groups = [c"billing".as_ptr()];
+        rd_kafka_DescribeConsumerGroups(admin.rk, groups.as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT);
+        let result = rd_kafka_event_DescribeConsumerGroups_result(answer.0);
+        let described = array(rd_kafka_DescribeConsumerGroups_result_groups, result);
+        let error = rd_kafka_ConsumerGroupDescription_error(described[0]);
+        assert_eq!(rd_kafka_error_code(error), forbidden);
+        let reason = "DescribeConsumerGroups: Broker: Group authorization failed";
+        assert_eq!(text(rd_kafka_error_string(error)), reason);
     }
 }

@@ -10,8 +10,8 @@ use ottla_client::{
 use super::enum_names::{GROUP_STATES, GROUP_TYPES, number};
 use super::layout::{operations, rd_kafka_Node_t};
 use super::macros::{array_readers, readers};
-use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
-use crate::errors::error_object::rd_kafka_error_t;
+use super::{Array, DefaultPointer, List, code, error_object, error_pointer, optional};
+use crate::errors::error_object::{description, rd_kafka_error_t};
 use crate::ffi::c_strings::{c_string, slashed};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -77,10 +77,23 @@ pub(super) fn described(
             }
         }
         Err(error) => {
-            rd_kafka_ConsumerGroupDescription_t { error: Some(error_object(&error)), ..nothing(&group) }
+            rd_kafka_ConsumerGroupDescription_t { error: Some(refusal(&group, &error)), ..nothing(&group) }
         }
     };
     Array::new(answers.into_iter().map(result).collect())
+}
+
+/// Returns the error of a group. Programs show the texts, which are librdkafka's: brokers with the newer request have messages for it.
+/// An error that is no answer about the group, as that of its coordinator's lookup, has no name of a request.
+fn refusal(group: &str, error: &Error) -> Box<rd_kafka_error_t> {
+    let text = match error {
+        Error::Refused { message, .. } => format!("ConsumerGroupDescribe: {message}"),
+        Error::Broker { what, .. } if *what == format!("group `{group}`") => {
+            format!("DescribeConsumerGroups: {}", description(code(error)).to_string_lossy())
+        }
+        error => return error_object(error),
+    };
+    rd_kafka_error_t::new(code(error), &text).retriable(error.is_retriable())
 }
 
 fn nothing(group: &str) -> rd_kafka_ConsumerGroupDescription_t {
@@ -172,4 +185,28 @@ pub unsafe extern "C" fn rd_kafka_ConsumerGroupDescription_member(
     // (rdkafka.h, `rd_kafka_ConsumerGroupDescription_member`).
     let group = unsafe { grpdesc.as_ref() };
     group.and_then(|group| group.members.get(idx)).map_or(null(), std::ptr::from_ref)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(error: &Error) -> String {
+        refusal("billing", error).text().to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn the_error_of_a_group_names_the_request_that_was_answered() {
+        let refused =
+            |what: &str| Error::Broker { what: what.into(), code: ErrorCode::GroupAuthorizationFailed };
+        let reason = "Broker: Group authorization failed";
+        assert_eq!(text_of(&refused("group `billing`")), format!("DescribeConsumerGroups: {reason}"));
+        assert_eq!(text_of(&refused("coordinator of group `billing`")), reason);
+        let hidden = Error::Refused {
+            what: "group `billing`".into(),
+            code: ErrorCode::TopicAuthorizationFailed,
+            message: "The group uses hidden topics.".into(),
+        };
+        assert_eq!(text_of(&hidden), "ConsumerGroupDescribe: The group uses hidden topics.");
+    }
 }
