@@ -89,11 +89,25 @@ fn a_topic_configuration_is_taken_also_if_the_topic_cannot_be_created() {
     let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
     unsafe {
         let long = CString::new("x".repeat(513)).unwrap();
-        for name in [null(), c"".as_ptr(), long.as_ptr()] {
+        for name in [null(), long.as_ptr()] {
             let own = rd_kafka_topic_conf_new();
             assert!(rd_kafka_topic_new(rk, name, own).is_null());
             assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__INVALID_ARG);
             assert!(rd_kafka_topic_conf_dup(own).is_null(), "the handle has ended");
+        }
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// It was refused, unlike other names that no topic can have.
+#[test]
+fn a_topic_may_have_an_empty_name_until_a_broker_refuses_it() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    unsafe {
+        for own in [null_mut(), rd_kafka_topic_conf_new()] {
+            let topic = rd_kafka_topic_new(rk, c"".as_ptr(), own);
+            assert_eq!(CStr::from_ptr(rd_kafka_topic_name(topic)), c"");
+            rd_kafka_topic_destroy(topic);
         }
         rd_kafka_destroy(rk);
     }

@@ -249,7 +249,8 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else { return refuse() };
     // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
-    if name.is_empty() || name.len() > TOPIC_NAME_BYTES_MAX || (own.is_none() && !conf.is_null()) {
+    // As in the original, the brokers refuse illegal names, also the empty one.
+    if name.len() > TOPIC_NAME_BYTES_MAX || (own.is_none() && !conf.is_null()) {
         return refuse();
     }
     let known = handle.topics().find(&name);
