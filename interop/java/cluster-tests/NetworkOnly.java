@@ -110,7 +110,7 @@ public final class NetworkOnly implements InvocationInterceptor {
         });
     }
 
-    /** Objects with nothing but the list of nodes, which the share consumer's tests wait for. They are numbered from 0. */
+    /** Objects with nothing but their state and the list of nodes, which the share consumer's tests wait for. */
     private static Map<Integer, KafkaBroker> brokers(ClusterInstance cluster, Stream<Integer> ids) {
         MetadataCache cache = proxy(MetadataCache.class, (proxy, method, arguments) -> {
             if (!method.getName().equals("getAliveBrokerNodes")) {
@@ -120,13 +120,29 @@ public final class NetworkOnly implements InvocationInterceptor {
                 return List.copyOf(admin.describeCluster().nodes().get());
             }
         });
-        KafkaBroker broker = proxy(KafkaBroker.class, (proxy, method, arguments) -> {
-            if (!method.getName().equals("metadataCache")) {
-                throw aborted("KafkaBroker." + method.getName());
+        return ids.collect(Collectors.toMap(id -> id, id -> broker(cluster, id, cache)));
+    }
+
+    /** A broker can be started and shut down, which its cluster can do. */
+    private static KafkaBroker broker(ClusterInstance cluster, int id, MetadataCache cache) {
+        return proxy(KafkaBroker.class, (proxy, method, arguments) -> {
+            switch (method.getName()) {
+                case "metadataCache":
+                    return cache;
+                case "isShutdown":
+                    return !cluster.aliveBrokers().containsKey(id);
+                case "startup":
+                    cluster.startBroker(id);
+                    return null;
+                case "shutdown":
+                    cluster.shutdownBroker(id);
+                    return null;
+                case "awaitShutdown":
+                    return null;
+                default:
+                    throw aborted("KafkaBroker." + method.getName());
             }
-            return cache;
         });
-        return ids.collect(Collectors.toMap(id -> id, id -> broker));
     }
 
     private static TestAbortedException aborted(String name) {

@@ -194,11 +194,14 @@ pub(crate) fn check(
             };
             return Err((code, format!("no setting of this resource is called `{key}`")));
         };
-        let refuse = |why: &str| Err((ErrorCode::InvalidRequest, format!("`{key}` {why}")));
+        // Kafka's texts, which programs compare.
+        let refuse = |why: &str| Err((ErrorCode::InvalidRequest, format!("{why}: [{key}]")));
         match (scope, setting.mode) {
-            (Scope::Broker, Mode::ReadOnly) => return refuse("cannot change while the broker runs"),
+            (Scope::Broker, Mode::ReadOnly) => return refuse("Cannot update these configs dynamically"),
             (Scope::Broker, Mode::PerBroker) if name.is_empty() => {
-                return refuse("can be set for single brokers only");
+                return refuse(
+                    "Cannot update these configs at default cluster level, broker id must be specified",
+                );
             }
             _ => {}
         }
@@ -245,4 +248,29 @@ fn check_custom(key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
         return Err((ErrorCode::PolicyViolation, reason));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal_of(node: &str, name: &str, value: &str) -> String {
+        let values = Values::from([(name.to_owned(), value.to_owned())]);
+        let checked = check((BROKER, node), &Values::new(), &values, &BrokerConfig::default());
+        let (code, text) = checked.expect_err("no such change");
+        assert_eq!(code, ErrorCode::InvalidRequest);
+        text
+    }
+
+    #[test]
+    fn changes_that_the_start_decides_are_refused_in_the_words_of_apache_kafka() {
+        assert_eq!(
+            refusal_of("1", "security.inter.broker.protocol", "PLAINTEXT"),
+            "Cannot update these configs dynamically: [security.inter.broker.protocol]"
+        );
+        assert_eq!(
+            refusal_of("", "ssl.keystore.location", "/etc/key.pem"),
+            "Cannot update these configs at default cluster level, broker id must be specified: [ssl.keystore.location]"
+        );
+    }
 }
