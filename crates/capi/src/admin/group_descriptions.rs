@@ -85,6 +85,7 @@ pub(super) fn described(
 
 /// Returns the error of a group. Programs show the texts, which are librdkafka's: brokers with the newer request have messages for it.
 /// An error that is no answer about the group, as that of its coordinator's lookup, has no name of a request.
+#[expect(clippy::unnecessary_box_returns, reason = "C gets it")]
 fn refusal(group: &str, error: &Error) -> Box<rd_kafka_error_t> {
     let text = match error {
         Error::Refused { message, .. } => format!("ConsumerGroupDescribe: {message}"),
