@@ -228,6 +228,31 @@ fn settings_of_brokers_that_are_none_of_their_properties_are_stored() {
     assert_eq!(describe(&mut connection, BROKER, "", None).configs.len(), 0);
 }
 
+/// `kafka-reassign-partitions.sh --throttle` sets them and reads them back. They were described without their values.
+#[test]
+fn limits_of_replication_are_described_while_they_are_set() {
+    const NAME: &str = "leader.replication.throttled.rate";
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let names = |connection: &mut Raw| -> Vec<String> {
+        describe(connection, BROKER, "1", None)
+            .configs
+            .into_iter()
+            .map(|config| config.name.to_string())
+            .collect()
+    };
+    assert!(!names(&mut connection).contains(&NAME.to_owned()));
+    altered(&mut connection, BROKER, "1", &[(SET, NAME, "1000000")]);
+    let found = one(&mut connection, BROKER, "1", NAME);
+    assert_eq!((found.value.as_deref(), found.config_source, found.config_type), (Some("1000000"), 2, 5));
+    assert!(!found.is_sensitive && !found.read_only);
+    for wrong in ["-1", "fast"] {
+        let (code, reason) = alter(&mut connection, BROKER, "1", &[(SET, NAME, wrong)]);
+        assert_eq!(code, ErrorCode::InvalidRequest, "{reason}");
+    }
+    altered(&mut connection, BROKER, "1", &[(DELETE, NAME, "")]);
+    assert!(!names(&mut connection).contains(&NAME.to_owned()));
+}
+
 #[test]
 fn few_settings_that_are_no_properties_of_a_broker_are_stored() {
     let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);

@@ -15,7 +15,7 @@ use ottla_protocol::messages::list_config_resources::{
 use super::configs::{BROKER_LOGGER, TOPIC, check_broker, no_such_kind, unknown_topic};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
-use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values, is_custom};
+use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values, is_custom, is_throttle};
 use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
 use crate::request_memory::descriptions_max;
 use crate::topics::check_name;
@@ -35,6 +35,8 @@ pub(super) enum Source {
 
 /// The type of a setting that is not known.
 const UNKNOWN_KIND: i8 = 0;
+/// The type of a limit of replication.
+const LONG_KIND: i8 = 5;
 
 /// Every value that a setting has, the effective one first.
 type Chain = Vec<(&'static str, Option<String>, Source)>;
@@ -194,7 +196,7 @@ fn describe(
     }
 }
 
-/// The settings of a broker that are none of its properties. As in Kafka, their values are not shown: they could be secrets.
+/// The settings of a broker that are none of its properties. As in Kafka, values of unknown ones are not shown: they could be secrets.
 fn custom_settings(
     cluster: &Cluster,
     resource: &DescribeConfigsResource,
@@ -204,26 +206,34 @@ fn custom_settings(
     let of_all = cluster.live.values(BROKER, "");
     let own = if name.is_empty() { Values::new() } else { cluster.live.values(BROKER, name) };
     // The source that counts is the first.
-    let mut found: BTreeMap<&str, Vec<i8>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, Vec<(&str, i8)>> = BTreeMap::new();
     for (values, source) in [(&own, Source::DynamicBroker), (&of_all, Source::DynamicDefaultBroker)] {
-        for key in values.keys().filter(|key| is_custom(key)) {
+        for (key, value) in values.iter().filter(|(key, _)| is_custom(key)) {
             if keys.is_none_or(|keys| keys.contains(key)) {
-                found.entry(key).or_default().push(source as i8);
+                found.entry(key).or_default().push((value, source as i8));
             }
         }
     }
-    let described = found.into_iter().map(|(key, sources)| DescribeConfigsResourceResult {
-        name: key.into(),
-        value: None,
-        read_only: true,
-        config_source: sources.first().copied().unwrap_or_default(),
-        is_sensitive: true,
-        synonyms: sources
-            .into_iter()
-            .map(|source| DescribeConfigsSynonym { name: key.into(), value: None, source })
-            .collect(),
-        config_type: UNKNOWN_KIND,
-        documentation: None,
+    let described = found.into_iter().map(|(key, sources)| {
+        let shown = |value: &str| is_throttle(key).then(|| value.to_owned());
+        let first = sources.first().copied();
+        DescribeConfigsResourceResult {
+            name: key.into(),
+            value: first.and_then(|(value, _)| shown(value)),
+            read_only: !is_throttle(key),
+            config_source: first.map_or(0, |(_, source)| source),
+            is_sensitive: !is_throttle(key),
+            synonyms: sources
+                .into_iter()
+                .map(|(value, source)| DescribeConfigsSynonym {
+                    name: key.into(),
+                    value: shown(value),
+                    source,
+                })
+                .collect(),
+            config_type: if is_throttle(key) { LONG_KIND } else { UNKNOWN_KIND },
+            documentation: None,
+        }
     });
     described.collect()
 }

@@ -80,10 +80,8 @@ impl Cluster {
         self.check_one_is_up(name, *index, replicas)?;
         let count = self.replicas(topic, partition).all.len();
         if !may_change_count && replicas.len() != count {
-            let reason = format!(
-                "topic `{name}` partition {index} has {count} replicas, the request {}: it does not allow another number",
-                replicas.len()
-            );
+            // Kafka's text: its tool shows it behind the partition.
+            let reason = format!("The replication factor is changed from {count} to {}", replicas.len());
             return Err((ErrorCode::InvalidReplicationFactor, reason));
         }
         Ok(replicas)

@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ottla_protocol::ErrorCode;
 
-use super::BrokerConfig;
 use super::connections_per_ip::ConnectionsPerIp;
 use super::group_limits::check_limits;
 use super::listener_properties::is_of_listener;
 use super::settings::{Mode, Scope, check_length, find};
+use super::{BrokerConfig, number};
 
 /// The kinds of resources whose settings are kept here, by their numbers in the protocol.
 pub(crate) const BROKER: i8 = 4;
@@ -230,9 +230,26 @@ pub(crate) fn is_custom(name: &str) -> bool {
     find(Scope::Broker, name).is_none() && !is_of_listener(name)
 }
 
+/// The bytes per second that a broker copies for reassignments. Tools set them for the time of one. They are no properties of a start,
+/// and have no effect: the nodes of this broker share their logs.
+const THROTTLES: &[&str] = &[
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+];
+
+/// Returns `true` for a limit of replication, which is described like a property as long as it is set.
+pub(crate) fn is_throttle(name: &str) -> bool {
+    THROTTLES.contains(&name)
+}
+
 /// Checks a setting that is none of the broker's properties. It may be gone.
 fn check_custom(key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
     let Some(value) = values.get(key) else { return Ok(()) };
+    if is_throttle(key) {
+        let checked = number(key, value, 0, i64::MAX).map(|_| ());
+        return checked.map_err(|reason| (ErrorCode::InvalidRequest, reason));
+    }
     let bytes = key.len();
     if bytes == 0 || bytes > CUSTOM_NAME_BYTES_MAX {
         let reason =
@@ -240,7 +257,7 @@ fn check_custom(key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
         return Err((ErrorCode::InvalidConfig, reason));
     }
     check_length(key, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
-    let count = values.keys().filter(|name| is_custom(name)).count();
+    let count = values.keys().filter(|name| is_custom(name) && !is_throttle(name)).count();
     if count > CUSTOM_SETTINGS_MAX {
         let reason = format!(
             "`{key}` is no property of a broker: at most {CUSTOM_SETTINGS_MAX} of such settings are stored, not {count}"
