@@ -91,8 +91,8 @@ impl SharePartition {
     /// Marks what a member acknowledges. Returns the change that must be written, if there is one; renewals are not stored.
     ///
     /// # Errors
-    /// INVALID_RECORD_STATE if the member has no lock on one of the records, or has acknowledged it before. INVALID_REQUEST
-    /// for records that were not acquired yet, and for renewals if the group does not allow them. Nothing changes then.
+    /// INVALID_RECORD_STATE if the member has no lock on one of the records, or has acknowledged it before, and for renewals if the
+    /// group does not allow them. INVALID_REQUEST for records that were not acquired yet. Nothing changes then.
     pub(crate) fn acknowledge(
         &mut self,
         now: Instant,
@@ -111,7 +111,7 @@ impl SharePartition {
             }
             for (first, last, ack) in batch.ranges() {
                 if ack == AckType::Renew && !limits.renews {
-                    return Err(ErrorCode::InvalidRequest);
+                    return Err(ErrorCode::InvalidRecordState);
                 }
                 let first = first.max(self.start);
                 let is_owned = |run: &Run| match &run.state {
