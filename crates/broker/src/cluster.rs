@@ -410,6 +410,24 @@ impl Cluster {
         }
     }
 
+    /// Forgets the producers of all partitions that were idle for `producer.id.expiration.ms`. It looks at every producer: not in the
+    /// thread that serves clients.
+    pub(crate) async fn expire_producers(self: &Arc<Self>) {
+        let cluster = self.clone();
+        // One piece of work for all topics: most partitions have no producers, and take less time than a change of threads.
+        let work = move || {
+            for topic in cluster.topics() {
+                let usable = topic.partitions.iter().filter(|partition| partition.unavailable().is_none());
+                for partition in usable {
+                    let mut log = partition.log();
+                    // Read with the lock held, so that it is not before the time of the last batch.
+                    log.expire_producers(cluster.clock.now_ms());
+                }
+            }
+        };
+        self.run_blocking(work).await;
+    }
+
     /// Forgets the cleaner points of partitions that do not exist.
     pub(crate) fn forget_cleaner_points(&self) {
         let exists = |topic: &str, index: i32| self.partition(topic, index).is_some();

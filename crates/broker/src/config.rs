@@ -149,6 +149,11 @@ pub struct BrokerConfig {
     pub dead_letters: DeadLetterConfig,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
+    /// `producer.id.expiration.ms`: partitions forget producers that were idle for this time, unless they have an open transaction. One day
+    /// by default.
+    pub producer_expiration: Duration,
+    /// `producer.id.expiration.check.interval.ms`. 10 minutes by default.
+    pub producer_expiration_check: Duration,
     /// The time for which a jump of the wall clock ahead, by 10 minutes or more, deletes no segments, tombstones, offsets and transactional
     /// ids. One hour by default. Not a property.
     pub clock_jump_wait: Duration,
@@ -255,6 +260,8 @@ impl Default for BrokerConfig {
             share_partitions: SharePartitionConfig::default(),
             dead_letters: DeadLetterConfig::default(),
             retention_check: Duration::from_secs(300),
+            producer_expiration: Duration::from_secs(24 * 3600),
+            producer_expiration_check: Duration::from_secs(600),
             clock_jump_wait: Duration::from_secs(3600),
             scrub_bytes_per_second: Some(8 << 20),
             cleaner_enabled: true,
@@ -399,6 +406,8 @@ impl BrokerConfig {
     /// Applies a property of the broker itself. Returns `false` if none has this name.
     fn apply(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
+        let positive_ms =
+            || number(name, value, 1, i64::from(i32::MAX)).map(|ms| Duration::from_millis(ms as u64));
         match name {
             "node.id" => self.node_id = number(name, value, 0, i64::from(i32::MAX))? as i32,
             // -1 is none.
@@ -430,6 +439,8 @@ impl BrokerConfig {
             "log.retention.check.interval.ms" => {
                 self.retention_check = ms(value)?.max(Duration::from_millis(1));
             }
+            "producer.id.expiration.ms" => self.producer_expiration = positive_ms()?,
+            "producer.id.expiration.check.interval.ms" => self.producer_expiration_check = positive_ms()?,
             "log.scrub.bytes.per.second" => {
                 let bytes = number(name, value, 0, i64::MAX)? as u64;
                 self.scrub_bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);

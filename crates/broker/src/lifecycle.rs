@@ -17,6 +17,7 @@ pub(crate) mod import;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_log::{Log, LogConfig, LogError};
@@ -278,6 +279,9 @@ impl Cluster {
     pub(crate) fn log_config(&self, topic: &str, config: &TopicConfig) -> LogConfig {
         let mut log_config = config.log_config(&self.topic_defaults(), self.config.durability);
         internal_topics::limit_memory(topic, &mut log_config);
+        let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        log_config.producer_expiration_ms = ms(self.live.broker().producer_expiration);
+        log_config.producer_check_ms = ms(self.config.producer_expiration_check);
         log_config.producer_total = self.producer_total.clone();
         log_config.cache_total = self.cache_total.clone();
         log_config.jitter_seed = self.jitter_seed;

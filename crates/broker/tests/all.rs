@@ -46,6 +46,7 @@ mod operation;
 mod panicking_disk;
 mod pausing;
 mod placement;
+mod producer_expiration;
 mod racks;
 mod reassignments;
 mod rebalance_protocols;

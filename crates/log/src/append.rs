@@ -323,7 +323,7 @@ impl Log {
     fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64, control: Option<Control>) {
         let interval = self.config.index_interval_bytes;
         let producers_max = self.producer_count.max(self.config.producers_max);
-        self.producers.observe_clock(now_ms, self.config.producer_expiration_ms);
+        self.producers.observe_clock(now_ms, self.config.producer_step_ms_max());
         for header in &headers {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
             assert_eq!(header.base_offset, segment.end_offset, "the offsets of a log are contiguous");

@@ -5,6 +5,9 @@ use ottla_wire::{Compression, TimestampType};
 use crate::cache_total::CacheTotal;
 use crate::producer_total::ProducerTotal;
 
+/// A shorter step of the wall clock is no jump for producers: a clock that is put ahead by less lets them expire so much earlier.
+const JUMP_MS_MIN: i64 = 10 * 60 * 1000;
+
 /// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
@@ -64,6 +67,9 @@ pub struct LogConfig {
     pub timestamp_after_max_ms: i64,
     /// `producer.id.expiration.ms`: how long an idle producer's sequences are remembered. Default 1 day.
     pub producer_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms`: the time between two calls of [`Log::expire_producers`](crate::Log::expire_producers).
+    /// Default 10 minutes.
+    pub producer_check_ms: i64,
     /// The most producers remembered; above it the longest idle ones are forgotten. Default 100 000, about 30 MB.
     pub producers_max: usize,
     /// The producers and the guards of transactions that all logs with this total may remember together. Default any.
@@ -105,6 +111,7 @@ impl Default for LogConfig {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             producer_expiration_ms: 24 * 3_600_000,
+            producer_check_ms: 600_000,
             producers_max: 100_000,
             producer_total: ProducerTotal::default(),
             tail_cache_bytes: 8 << 20,
@@ -122,6 +129,14 @@ impl LogConfig {
             Compression::Zstd => self.zstd_level,
             Compression::None | Compression::Snappy | Compression::Lz4 => None,
         }
+    }
+
+    /// The longest step of the wall clock that counts for the ages of producers; a longer one is a jump. A check may be late, and producers
+    /// that expire sooner than they are checked must expire all the same.
+    #[inline]
+    pub(crate) fn producer_step_ms_max(&self) -> i64 {
+        let of_checks = self.producer_check_ms.saturating_mul(2).max(JUMP_MS_MIN);
+        (self.producer_expiration_ms / 2).max(of_checks)
     }
 
     /// The age at which a segment is closed. A compacted log closes segments in time for `max.compaction.lag.ms`.

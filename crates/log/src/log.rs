@@ -224,9 +224,11 @@ impl Log {
         self.producers.describe()
     }
 
-    /// Forgets producers that were idle for `producer.id.expiration.ms`, and guards of transactions that are as old.
+    /// Forgets producers that were idle for `producer.id.expiration.ms`, and guards of transactions that are as old and older than a
+    /// minute.
     pub fn expire_producers(&mut self, now_ms: i64) {
-        self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        let step_ms_max = self.config.producer_step_ms_max();
+        self.producers.expire(now_ms, self.config.producer_expiration_ms, step_ms_max);
         self.producer_count.set(self.producers.len());
         self.verifications.expire(now_ms, self.config.producer_expiration_ms);
     }

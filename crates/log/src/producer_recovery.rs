@@ -45,11 +45,12 @@ impl Log {
             // A stale snapshot that reappears after a crash would contain batches that are not in the log.
             storage.sync_dir(&self.dir)?;
         }
-        producers.observe_clock(now_ms, self.config.producer_expiration_ms);
+        let step_ms_max = self.config.producer_step_ms_max();
+        producers.observe_clock(now_ms, step_ms_max);
         for number in self.segment_of(from)..self.segments.len() {
             replay(self, number, from, now_ms, &mut producers, |_| {})?;
         }
-        producers.expire(now_ms, self.config.producer_expiration_ms);
+        producers.expire(now_ms, self.config.producer_expiration_ms, step_ms_max);
         self.producers = producers;
         self.producer_count.set(self.producers.len());
         self.verifications.clear();

@@ -14,6 +14,10 @@ use crate::producer_map::{ProducerMap, ProducerSet};
 /// Kafka's clients have at most five requests in flight, so that a retry can be that far behind.
 pub(crate) const WINDOW: usize = 5;
 
+/// A batch whose check takes long has a time before that of the last look at the clock. A clock that goes back by no more only delays
+/// the expiration.
+const STEP_BACK_MS_MAX: i64 = 10_000;
+
 /// Kafka's version of the entries.
 const SNAPSHOT_VERSION: i16 = 1;
 /// The position of the checksummed part of a snapshot: after version and checksum.
@@ -211,6 +215,11 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
     }
 }
 
+/// Returns whether a step of the wall clock is not the passing of time.
+fn is_jump(step_ms: i64, step_ms_max: i64) -> bool {
+    !(-STEP_BACK_MS_MAX..=step_ms_max).contains(&step_ms)
+}
+
 /// All producers of a log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Producers {
@@ -317,22 +326,21 @@ impl Producers {
     }
 
     /// Looks at the wall clock. Where it has jumped, the producers keep their ages: a batch that is sent again after the
-    /// jump is still found. A step is a jump if it goes back, or if it is half of the expiration: retention looks every
-    /// few minutes.
+    /// jump is still found. A step is a jump if it goes back, or if it is longer than `step_ms_max`.
     #[inline]
-    pub(crate) fn observe_clock(&mut self, now_ms: i64, expiration_ms: i64) {
+    pub(crate) fn observe_clock(&mut self, now_ms: i64, step_ms_max: i64) {
         let last = self.clock_ms.replace(now_ms);
-        if last.is_none_or(|last| !(0..(expiration_ms / 2).max(1)).contains(&now_ms.saturating_sub(last))) {
-            self.shift_ages(last, now_ms, expiration_ms);
+        if last.is_none_or(|last| is_jump(now_ms.saturating_sub(last), step_ms_max)) {
+            self.shift_ages(last, now_ms, step_ms_max);
         }
     }
 
     #[cold]
-    fn shift_ages(&mut self, last: Option<i64>, now_ms: i64, expiration_ms: i64) {
+    fn shift_ages(&mut self, last: Option<i64>, now_ms: i64, step_ms_max: i64) {
         // Snapshots of Kafka and of earlier versions have the times of the producers alone.
         let Some(last) = last.or_else(|| self.newest_ms()) else { return };
         let step = now_ms.saturating_sub(last);
-        if (0..(expiration_ms / 2).max(1)).contains(&step) {
+        if !is_jump(step, step_ms_max) {
             return;
         }
         tracing::info!(
@@ -355,8 +363,8 @@ impl Producers {
     }
 
     /// Forgets producers without an open transaction that were not heard of for `expiration_ms`.
-    pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
-        self.observe_clock(now_ms, expiration_ms);
+    pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64, step_ms_max: i64) {
+        self.observe_clock(now_ms, step_ms_max);
         self.map.retain(|_, producer| {
             producer.is_in_transaction() || now_ms.saturating_sub(producer.seen_ms) < expiration_ms
         });

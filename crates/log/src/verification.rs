@@ -131,8 +131,10 @@ impl Verifications {
         }
     }
 
-    /// Forgets guards that are as old as a producer that expires: their requests ended long ago.
+    /// Forgets guards that are as old as a producer that expires: their requests ended long ago. Producers may expire sooner than a
+    /// coordinator answers; guards do not.
     pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
+        let expiration_ms = expiration_ms.max(ASKED_MS);
         if !self.is_empty() {
             self.by_producer.retain(|_, known| now_ms.saturating_sub(known.asked_ms) < expiration_ms);
             self.recount();

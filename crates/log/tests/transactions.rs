@@ -469,14 +469,25 @@ fn a_guard_that_is_discarded_is_not_kept() {
 fn guards_expire_like_producers() {
     let total = ProducerTotal::of_bytes(1 << 20);
     let config =
-        LogConfig { producer_total: total.clone(), producer_expiration_ms: 1000, ..LogConfig::default() };
+        LogConfig { producer_total: total.clone(), producer_expiration_ms: 100_000, ..LogConfig::default() };
     let mut log = open(&MemStorage::new(), &config);
     log.verification_guard(first_of(7), NOW).expect("few guards");
-    log.verification_guard(first_of(8), NOW + 600).expect("few guards");
-    let _ = log.plan_retention(NOW + 1100).expect("planned");
+    log.verification_guard(first_of(8), NOW + 60_000).expect("few guards");
+    let _ = log.plan_retention(NOW + 110_000).expect("planned");
     assert_eq!(total.count(), 1);
-    log.expire_producers(NOW + 1600);
+    log.expire_producers(NOW + 160_000);
     assert_eq!(total.count(), 0);
+}
+
+/// The batch was refused for good if its coordinator answered later than producers expire.
+#[test]
+fn a_guard_outlives_producers_that_expire_before_its_coordinator_answers() {
+    let config = LogConfig { producer_expiration_ms: 100, ..LogConfig::default() };
+    let mut log = open(&MemStorage::new(), &config);
+    let guard = log.verification_guard(first_of(7), NOW).expect("few guards");
+    log.expire_producers(NOW + 5000);
+    let approved = log.append(NOW + 5000, data(7, 0, 0, true), options(Transactional::Verified(guard)));
+    assert_eq!(approved.expect("appended").base_offset, 0);
 }
 
 #[test]

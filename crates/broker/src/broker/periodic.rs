@@ -1,4 +1,4 @@
-//! The periodic work of a broker: sessions, rebalances, retention, flushes, the scrub, compactions.
+//! The periodic work of a broker: sessions, rebalances, retention, idle producers, flushes, the scrub, compactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     tokio::join!(
         restarted("threads", || keep_thread(cluster.syncer)),
         restarted("retention", || enforce_retention(cluster)),
+        restarted("producers", || expire_producers(cluster)),
         restarted("classic groups", || cluster.groups.keep_time(cluster)),
         restarted("consumer groups", || cluster.consumer_groups.keep_time(cluster)),
         restarted("committed offsets", || cluster.keep_offsets()),
@@ -48,6 +49,13 @@ async fn enforce_retention(cluster: &Arc<Cluster>) {
     loop {
         tokio::time::sleep(cluster.config.retention_check).await;
         cluster.enforce_retention(cluster.deletion_clock.now_ms()).await;
+    }
+}
+
+async fn expire_producers(cluster: &Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(cluster.config.producer_expiration_check).await;
+        cluster.expire_producers().await;
     }
 }
 

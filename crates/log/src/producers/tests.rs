@@ -1,6 +1,7 @@
 //! The state of producers: its decisions, its snapshots and its expiration.
 
 use super::*;
+use crate::config::LogConfig;
 
 fn header(producer_id: i64, epoch: i16, base_sequence: i32, records: i32) -> BatchHeader {
     BatchHeader {
@@ -115,9 +116,9 @@ fn idle_producers_are_forgotten_by_time_and_by_number() {
         all.note(&header(id, 0, 0, 1), id, id, 16);
     }
     assert!(all.len() <= 16 && all.get(99).is_some() && all.get(80).is_none());
-    all.expire(140, 102);
-    all.expire(180, 102);
-    all.expire(200, 102);
+    all.expire(140, 102, 51);
+    all.expire(180, 102, 51);
+    all.expire(200, 102, 51);
     assert_eq!(all.describe().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [99]);
 }
 
@@ -128,18 +129,18 @@ fn a_clock_that_jumps_forgets_no_producer() {
     let mut now = 1_700_000_000_000;
     for step in [hour, 3 * day, -2 * day, hour, -10 * day, 30 * day] {
         now += step;
-        all.observe_clock(now, day);
+        all.observe_clock(now, day / 2);
         all.note(&header(7, 0, 0, 1), 0, now, 16);
         all.note(&header(step, 0, 0, 1), 0, now, 16);
-        all.expire(now, day);
+        all.expire(now, day, day / 2);
     }
     assert_eq!(all.len(), 6, "each is at most three hours old");
     // A snapshot that is loaded after the clock has jumped.
     let mut loaded = Producers::decode(&all.encode()).expect("a snapshot");
-    loaded.expire(now + 5 * day, day);
+    loaded.expire(now + 5 * day, day, day / 2);
     assert_eq!(loaded.len(), 6);
     for hours in 1..=24 {
-        loaded.expire(now + 5 * day + hours * hour, day);
+        loaded.expire(now + 5 * day + hours * hour, day, day / 2);
     }
     assert_eq!(loaded.len(), 0);
 }
@@ -152,13 +153,13 @@ fn a_snapshot_has_the_time_up_to_which_its_producers_were_idle() {
     let mut all = Producers::default();
     all.note(&header(7, 0, 0, 1), 0, start, 16);
     for hours in 0..=20 {
-        all.expire(start + hours * hour, day);
+        all.expire(start + hours * hour, day, day / 2);
     }
     let bytes = all.encode();
     let mut loaded = Producers::decode(&bytes).expect("a snapshot");
     assert!(!loaded.is_snapshot_stale(day));
     for (hours, left) in [(21, 1), (22, 1), (23, 1), (24, 0)] {
-        loaded.expire(start + hours * hour, day);
+        loaded.expire(start + hours * hour, day, day / 2);
         assert_eq!(loaded.len(), left, "after {hours} hours");
     }
     assert!(loaded.is_snapshot_stale(day));
@@ -170,11 +171,41 @@ fn a_snapshot_has_the_time_up_to_which_its_producers_were_idle() {
     older[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
     let mut loaded = Producers::decode(&older).expect("a snapshot");
     assert_eq!(loaded, all);
-    loaded.expire(start + 21 * hour, day);
+    loaded.expire(start + 21 * hour, day, day / 2);
     assert!(loaded.len() == 1 && loaded.is_snapshot_stale(day));
     let mut unknown = older.clone();
     unknown[version_at..version_at + 2].copy_from_slice(&3_i16.to_be_bytes());
     let crc = ottla_wire::crc::crc32c(&unknown[CHECKED_FROM..]);
     unknown[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
     assert_eq!(Producers::decode(&unknown), None);
+}
+
+/// A check that came later than after half of the expiration was taken for a jump of the clock, and no producer expired.
+#[test]
+fn producers_expire_also_if_they_are_checked_seldom() {
+    let start = 1_700_000_000_000;
+    let config = LogConfig { producer_expiration_ms: 100, ..LogConfig::default() };
+    let mut all = Producers::default();
+    all.observe_clock(start, config.producer_step_ms_max());
+    all.note(&header(7, 0, 0, 1), 0, start, 16);
+    let checked_ms = start + config.producer_check_ms;
+    all.expire(checked_ms, config.producer_expiration_ms, config.producer_step_ms_max());
+    assert_eq!(all.len(), 0);
+    assert_eq!(LogConfig::default().producer_step_ms_max(), 12 * 3_600_000, "half of a day is a jump");
+}
+
+/// The time of a batch is read before its check, and others look at the clock meanwhile. Each time, all producers aged too much.
+#[test]
+fn a_batch_with_an_earlier_time_changes_the_ages_of_no_others() {
+    let (start, expiration_ms) = (1_700_000_000_000, 1500);
+    let step_ms_max = LogConfig::default().producer_step_ms_max();
+    let mut all = Producers::default();
+    all.note(&header(7, 0, 0, 1), 0, start, 16);
+    for look in 1..=10 {
+        all.expire(start + look * 100, expiration_ms, step_ms_max);
+        all.observe_clock(start + look * 100 - 90, step_ms_max);
+    }
+    assert_eq!(all.len(), 1);
+    all.expire(start + expiration_ms, expiration_ms, step_ms_max);
+    assert_eq!(all.len(), 0);
 }
