@@ -14,6 +14,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
@@ -120,7 +121,7 @@ class OttlaCluster implements ClusterInstance {
             "--durability", "os",
             "--config", file.toString(), "--nodes", Integer.toString(config.numBrokers()), "--control", control()));
         if (config.brokerSecurityProtocol() == SecurityProtocol.PLAINTEXT) {
-            command.addAll(List.of("--listen", "127.0.0.1:0"));
+            command.addAll(List.of("--listen", "127.0.0.1:0", "--advertise", "localhost"));
         }
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
         return readAddresses(new BufferedReader(new InputStreamReader(process.getInputStream())));
@@ -143,6 +144,10 @@ class OttlaCluster implements ClusterInstance {
                 properties.put(name, value);
             }
         });
+        var racks = ofBrokers.stream().map(own -> own.get("broker.rack")).toList();
+        if (racks.stream().allMatch(Objects::nonNull)) {
+            properties.put("broker.rack", String.join(",", racks));
+        }
         SecurityProtocol protocol = config.brokerSecurityProtocol();
         if (protocol == SecurityProtocol.SASL_PLAINTEXT) {
             String listener = config.brokerListenerName().value();
