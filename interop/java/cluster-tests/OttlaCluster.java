@@ -41,6 +41,7 @@ import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.server.common.Feature;
 import org.apache.kafka.server.fault.FaultHandlerException;
 
 /** A cluster in one process of {@code ottla broker}; the system property {@code ottla.binary} is its program. */
@@ -88,12 +89,20 @@ class OttlaCluster implements ClusterInstance {
         }
     }
 
+    /** Ottla has a property and no level without the new protocol of groups. */
+    private boolean isWithoutNewProtocol() {
+        return Short.valueOf((short) 0).equals(config.features().get(Feature.GROUP_VERSION));
+    }
+
     /** Ottla starts with the newest levels of features, and tests of older ones expect those from the start. */
     private void updateFeatures() {
         try (Admin admin = admin()) {
             var levels = admin.describeFeatures().featureMetadata().get().finalizedFeatures();
             Map<String, FeatureUpdate> updates = new HashMap<>();
             config.features().forEach((feature, level) -> {
+                if (feature == Feature.GROUP_VERSION && isWithoutNewProtocol()) {
+                    return;
+                }
                 var now = levels.get(feature.featureName());
                 short before = now == null ? 0 : now.maxVersionLevel();
                 if (level != before) {
@@ -145,6 +154,9 @@ class OttlaCluster implements ClusterInstance {
             }
         });
         var racks = ofBrokers.stream().map(own -> own.get("broker.rack")).toList();
+        if (isWithoutNewProtocol()) {
+            properties.put("group.coordinator.rebalance.protocols", "classic");
+        }
         if (racks.stream().allMatch(Objects::nonNull)) {
             properties.put("broker.rack", String.join(",", racks));
         }
@@ -299,7 +311,7 @@ class OttlaCluster implements ClusterInstance {
 
     @Override
     public String bootstrapServers() {
-        return String.join(",", addresses);
+        return String.join(",", addresses).replace("127.0.0.1", "localhost");
     }
 
     @Override
