@@ -234,11 +234,7 @@ fn limits_of_replication_are_described_while_they_are_set() {
     const NAME: &str = "leader.replication.throttled.rate";
     let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
     let names = |connection: &mut Raw| -> Vec<String> {
-        describe(connection, BROKER, "1", None)
-            .configs
-            .into_iter()
-            .map(|config| config.name.to_string())
-            .collect()
+        describe(connection, BROKER, "1", None).configs.into_iter().map(|config| config.name).collect()
     };
     assert!(!names(&mut connection).contains(&NAME.to_owned()));
     altered(&mut connection, BROKER, "1", &[(SET, NAME, "1000000")]);
