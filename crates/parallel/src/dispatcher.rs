@@ -1,5 +1,6 @@
 //! The polling thread: it fetches, dispatches work, writes the handlers' outputs and commits.
 
+mod renewals;
 mod share;
 mod transaction;
 mod writing;

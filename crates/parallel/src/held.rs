@@ -46,6 +46,8 @@ pub(crate) struct Delivered {
     pub(crate) new: Vec<RangeInclusive<i64>>,
     /// Records that are done already: [`HeldRecords::done`] follows, now that they can be acknowledged.
     pub(crate) done: Vec<(i64, AcknowledgeType)>,
+    /// `true` if records have come again whose locks were being renewed.
+    pub(crate) has_renewed: bool,
 }
 
 /// The result of [`HeldRecords::done`].
@@ -79,6 +81,7 @@ impl HeldRecords {
         for (offset, state) in known {
             push_range(&mut delivered.new, new_from, offset - 1);
             new_from = offset + 1;
+            delivered.has_renewed |= matches!(state, State::Renewing { .. });
             if let State::Renewing { done: Some(outcome) } = state {
                 self.waiting -= 1;
                 delivered.done.push((offset, outcome));
@@ -181,6 +184,14 @@ impl HeldRecords {
     /// The time at which [`HeldRecords::renew`] has something to do.
     pub(crate) fn renew_at(&self, age: Duration) -> Option<Instant> {
         self.runs.values().filter(|run| run.has_locked()).map(|run| run.locked_at + age).min()
+    }
+
+    /// `true` if the lock of one of these records is being renewed.
+    pub(crate) fn is_renewing(&self, offsets: &RangeInclusive<i64>) -> bool {
+        let runs =
+            self.overlapping(offsets).into_iter().filter_map(|first| Some((first, self.runs.get(&first)?)));
+        let mut states = runs.flat_map(|(first, run)| (first..).zip(&run.states));
+        states.any(|(offset, state)| offsets.contains(&offset) && matches!(state, State::Renewing { .. }))
     }
 
     /// The broker has refused acknowledgements of these offsets. Returns the number of records that are lost by that and were done.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{
-    AcknowledgeType, AcknowledgementResult, Client, ErrorCode, NotificationQueue, ShareBatch, ShareConsumer,
+    AcknowledgeType, AcknowledgementResult, Client, NotificationQueue, ShareBatch, ShareConsumer,
     TopicPartition, Uuid,
 };
 use tokio::time::{Instant, sleep_until};
@@ -19,6 +19,7 @@ use crate::exchange::{Exchange, Inner, ShareMetrics, WakeCondition};
 use crate::held::{Delivered, Done, HeldRecords, push_range};
 use crate::settings::Builder;
 
+use super::renewals::Renewals;
 use super::writing::Writer;
 use super::{LEAVE_WITHIN, POLL_MAX, WORKER_IDLE_MAX, check_workers, is_stopping, log_if_transient};
 
@@ -47,8 +48,7 @@ pub(crate) struct ShareDispatcher {
     polls: bool,
     /// `true` if acknowledgements are not sent.
     has_unsent: bool,
-    /// `false` if the group does not renew locks.
-    renews: bool,
+    renewals: Renewals,
     acknowledge_at: Option<Instant>,
     renew_at: Option<Instant>,
 }
@@ -79,7 +79,7 @@ impl ShareDispatcher {
             counts: ShareMetrics::default(),
             polls: false,
             has_unsent: false,
-            renews: true,
+            renewals: Renewals::default(),
             acknowledge_at: None,
             renew_at: None,
         })
@@ -191,6 +191,9 @@ impl ShareDispatcher {
                 partition.work.receive(Fetched::Records(records));
             }
         }
+        if delivered.has_renewed {
+            self.renewals.succeeded();
+        }
         for (offset, outcome) in delivered.done {
             self.acknowledge(at, offset..=offset, outcome);
         }
@@ -284,7 +287,7 @@ impl ShareDispatcher {
 
     /// Renews the locks that have lasted for half of their time.
     fn renew(&mut self, now: Instant) {
-        if !self.renews || self.renew_at.is_none_or(|at| at > now) {
+        if !self.renewals.are_on(now) || self.renew_at.is_none_or(|at| at > now) {
             return;
         }
         let age = self.renewal_age();
@@ -307,13 +310,15 @@ impl ShareDispatcher {
         while let Some(AcknowledgementResult { at, ranges, result, .. }) = self.refusals.try_next() {
             let Err(error) = result else { continue };
             tracing::warn!(%at, %error, "acknowledgements refused; the group delivers the records again");
-            // Without renewals, a handler that is slower than the lock loses its record.
-            self.renews &= !is_no_renewal(&error);
+            self.counts.lost += ranges.iter().cloned().map(len).sum::<u64>();
+            let Some(partition) = self.partitions.get_mut(&at) else { continue };
+            if ranges.iter().any(|range| partition.held.is_renewing(range)) {
+                // Without renewals, a handler that is slower than the lock loses its record.
+                let lock = self.consumer.acquisition_lock_timeout().unwrap_or(LOCK_UNKNOWN);
+                self.renewals.refused(&error, Instant::now(), lock);
+            }
             for range in ranges {
-                self.counts.lost += len(range.clone());
-                if let Some(partition) = self.partitions.get_mut(&at) {
-                    partition.held.refuse(range);
-                }
+                partition.held.refuse(range);
             }
         }
     }
@@ -379,7 +384,7 @@ impl ShareDispatcher {
         if inner.share.as_ref().is_some_and(|share| !share.done.is_empty()) {
             next = next.min(self.acknowledge_at.unwrap_or(now));
         }
-        let renew_at = self.renew_at.filter(|_| self.renews);
+        let renew_at = self.renew_at.filter(|_| self.renewals.are_on(now));
         let trial_at = open_until.filter(|until| *until > now);
         renew_at.into_iter().chain(trial_at).fold(next, Instant::min)
     }
@@ -444,7 +449,8 @@ impl ShareDispatcher {
                 );
                 break;
             }
-            let next = self.renew_at.filter(|_| self.renews).map_or(deadline, |at| at.min(deadline));
+            let next =
+                self.renew_at.filter(|_| self.renewals.are_on(now)).map_or(deadline, |at| at.min(deadline));
             tokio::select! {
                 biased;
                 advanced = self.writer.advance() => result = advanced,
@@ -519,10 +525,4 @@ fn acknowledge_offsets(
 /// The number of offsets.
 const fn len(offsets: RangeInclusive<i64>) -> u64 {
     (*offsets.end() - *offsets.start() + 1) as u64
-}
-
-/// `true` if the broker or the group (`share.renew.acknowledge.enable`) does not renew locks.
-fn is_no_renewal(error: &ottla_client::Error) -> bool {
-    matches!(error, ottla_client::Error::Unsupported { .. })
-        || error.broker_code() == Some(ErrorCode::InvalidRequest)
 }
