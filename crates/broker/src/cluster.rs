@@ -290,9 +290,7 @@ impl Cluster {
         cluster.load_settings()?;
         cluster.load_topics(format)?;
         cluster.forget_cleaner_points();
-        if format != Format::Marked {
-            write_format(&*cluster.storage)?;
-        }
+        (format != Format::Marked).then(|| write_format(&*cluster.storage)).transpose()?;
         Ok(Arc::new(cluster))
     }
 

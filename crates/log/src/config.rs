@@ -132,7 +132,7 @@ impl LogConfig {
     }
 
     /// The longest step of the wall clock that counts for the ages of producers; a longer one is a jump. A check may be late, and producers
-    /// that expire sooner than they are checked must expire all the same.
+    /// that expire sooner than they are checked must expire, too.
     #[inline]
     pub(crate) fn producer_step_ms_max(&self) -> i64 {
         let of_checks = self.producer_check_ms.saturating_mul(2).max(JUMP_MS_MIN);

@@ -1,4 +1,4 @@
-//! Whether a group renews acquisition locks, as far as its answers tell.
+//! The state of a group's renewals of acquisition locks, as far as its answers tell.
 
 use std::time::Duration;
 

@@ -191,7 +191,7 @@ fn distribute(members: &[Candidate], topics: &BTreeMap<Uuid, i32>, owners: &mut 
     }
 }
 
-/// Moves partitions of a topic from the subscribers that have the most partitions to those that have the fewest. Returns their number.
+/// Moves partitions of a topic from the subscribers that have the most partitions to those that have the fewest. Returns how many.
 fn balance(
     topic: Uuid,
     subscribers: &[usize],
