@@ -285,13 +285,21 @@ impl Cluster {
             coordinators: Mutex::default(),
             transaction_coordinators: Mutex::default(),
         };
-        let record = lock(&cluster.journal).end_offset();
-        cluster.sync_journal(record)?;
-        cluster.load_settings()?;
-        cluster.load_topics(format)?;
-        cluster.forget_cleaner_points();
-        (format != Format::Marked).then(|| write_format(&*cluster.storage)).transpose()?;
+        cluster.load(format)?;
         Ok(Arc::new(cluster))
+    }
+
+    /// Reads the data of the directory, which then has this version's format.
+    fn load(&self, format: Format) -> Result<(), OpenError> {
+        let record = lock(&self.journal).end_offset();
+        self.sync_journal(record)?;
+        self.load_settings()?;
+        self.load_topics(format)?;
+        self.forget_cleaner_points();
+        if format != Format::Marked {
+            write_format(&*self.storage)?;
+        }
+        Ok(())
     }
 
     /// Reads what clients have set, from the journal.
