@@ -79,7 +79,7 @@ impl Run<'_> {
         })
     }
 
-    /// Runs tests in one process, and those that it did not get to in a process each.
+    /// Runs tests in one process, and those without an outcome in a process each.
     fn run_batch<'a>(
         &self,
         kafka: &Kafka,

@@ -93,7 +93,8 @@ pub(super) trait Suite: Sync {
         Err(Failure::new(format!("{}: each test needs a process of its own", self.name())))
     }
 
-    /// Reads the outcome of a test from the output of its group. `None` if the process ended before the test.
+    /// Reads the outcome of a test from the output of its group. `None` for a test that runs again alone: its process ended before it, or it
+    /// hung.
     fn outcome_in_batch(&self, _: &Test, _output: &str) -> Option<Outcome> {
         None
     }
