@@ -117,6 +117,8 @@ impl Host {
             .configure(|config| {
                 config.durability = Durability::Disk;
                 config.auto_create_topics = false;
+                // A node takes over for another one.
+                config.replication_default = NODES;
                 // Often enough that a jump of the clock meets it.
                 config.retention_check = Duration::from_secs(1);
                 config.cleaner_backoff = Duration::from_millis(300);

@@ -111,6 +111,9 @@ pub struct BrokerConfig {
     /// `default.replication.factor`: the replicas of a topic that is created without a number. At most the number of nodes, unlike in
     /// Kafka, which then creates no topic without a number. 1 by default.
     pub replication_default: i32,
+    /// `auto.leader.rebalance.enable`: a node that starts leads its preferred partitions again, at once. Without that, it leads only those
+    /// without a leader, until an election. On by default.
+    pub rebalances_leaders: bool,
     /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
     pub request_bytes_max: usize,
     /// `max.connections` of one node, through all its listeners; further connections are closed at once. 10,000 by default, and less
@@ -182,6 +185,8 @@ pub struct BrokerConfig {
     /// `offsets.topic.num.partitions` of `__consumer_offsets`, which is created when a client first looks for a group's
     /// coordinator. 50 by default; later changes have no effect.
     pub offsets_topic_partitions: i32,
+    /// `offsets.topic.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    pub offsets_topic_replication: i32,
     /// `offsets.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub offsets_topic_segment_bytes: u32,
     /// `offsets.retention.minutes`: offsets of groups without members expire after this time. 7 days by default.
@@ -191,6 +196,8 @@ pub struct BrokerConfig {
     /// `transaction.state.log.num.partitions` of `__transaction_state`, which is created when a client first looks for a
     /// transaction coordinator. 50 by default; later changes have no effect.
     pub transaction_log_partitions: i32,
+    /// `transaction.state.log.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    pub transaction_log_replication: i32,
     /// `transaction.state.log.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub transaction_log_segment_bytes: u32,
     /// `transaction.max.timeout.ms`: the longest `transaction.timeout.ms` of a producer. 15 minutes by default.
@@ -243,6 +250,7 @@ impl Default for BrokerConfig {
             delete_topics: true,
             partitions_default: 1,
             replication_default: 1,
+            rebalances_leaders: true,
             request_bytes_max: 100 << 20,
             connections_max: 10_000,
             connections_possible: usize::MAX,
@@ -272,10 +280,12 @@ impl Default for BrokerConfig {
             topic_partitions_max: 10_000,
             partitions_total_max: 20_000,
             offsets_topic_partitions: 50,
+            offsets_topic_replication: 3,
             offsets_topic_segment_bytes: SEGMENT_BYTES,
             offsets_retention: Duration::from_secs(7 * 24 * 3600),
             offsets_retention_check: Duration::from_secs(600),
             transaction_log_partitions: 50,
+            transaction_log_replication: 3,
             transaction_log_segment_bytes: SEGMENT_BYTES,
             transaction_timeout_max: Duration::from_secs(15 * 60),
             transaction_timeout_check: Duration::from_secs(10),
@@ -423,6 +433,7 @@ impl BrokerConfig {
             "default.replication.factor" => {
                 self.replication_default = number(name, value, 1, i64::from(i16::MAX))? as i32;
             }
+            "auto.leader.rebalance.enable" => self.rebalances_leaders = boolean(name, value)?,
             "socket.request.max.bytes" => {
                 self.request_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
             }
@@ -474,6 +485,9 @@ impl BrokerConfig {
             "offsets.topic.num.partitions" => {
                 self.offsets_topic_partitions = number(name, value, 1, 10_000)? as i32;
             }
+            "offsets.topic.replication.factor" => {
+                self.offsets_topic_replication = number(name, value, 1, i64::from(i16::MAX))? as i32;
+            }
             "offsets.topic.segment.bytes" => {
                 self.offsets_topic_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;
             }
@@ -486,6 +500,9 @@ impl BrokerConfig {
             }
             "transaction.state.log.num.partitions" => {
                 self.transaction_log_partitions = number(name, value, 1, 10_000)? as i32;
+            }
+            "transaction.state.log.replication.factor" => {
+                self.transaction_log_replication = number(name, value, 1, i64::from(i16::MAX))? as i32;
             }
             "transaction.state.log.segment.bytes" => {
                 self.transaction_log_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;

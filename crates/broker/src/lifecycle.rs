@@ -289,7 +289,7 @@ impl Cluster {
     }
 
     fn create_partition(&self, creation: &Creation, index: i32) -> Result<Arc<Partition>, LogError> {
-        let Creation { name, id, config, assignments, .. } = creation;
+        let Creation { name, id, config, replication, assignments, .. } = creation;
         let log_config = self.log_config(name, config);
         let dir = partition_dir(name, index);
         let failed = |source| LogError::Io { dir: dir.clone(), doing: "create it".into(), source };
@@ -297,7 +297,7 @@ impl Cluster {
         data_dir::write_metadata(&*self.storage, &dir, *id)?;
         let (log, _) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
         let identity = PartitionIdentity { topic: name.clone(), topic_id: *id, index, floor: 0 };
-        let leader = self.preferred_leader_of(assignments, index);
+        let leader = self.first_leader(assignments, *replication, index);
         Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
     }
 

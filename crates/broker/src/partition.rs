@@ -55,8 +55,8 @@ pub(crate) struct Partition {
     deleted: AtomicBool,
     /// The reason why its log was not opened, if so: it has no leader then, and requests fail.
     unavailable: Option<String>,
-    /// The node that would lead it.
-    home: i32,
+    /// The node that led it last, or that would lead it.
+    home: AtomicI32,
     /// No record has had an offset at or above it: see [`crate::offset_floors`].
     floor: AtomicI64,
     /// The journal offset that must be synced for the floor to be durable; 0 once it is.
@@ -99,7 +99,7 @@ impl Partition {
             sync_flag: SyncFlag::default(),
             deleted: AtomicBool::new(false),
             unavailable,
-            home,
+            home: AtomicI32::new(home),
             floor: AtomicI64::new(floor),
             floor_record: AtomicI64::new(0),
             deletion: Mutex::new(()),
@@ -128,11 +128,6 @@ impl Partition {
     /// The leader for clients: none of an offline log, as in Kafka after the failure of a log directory.
     pub(crate) fn described_leader(&self) -> i32 {
         if self.is_offline() { NO_LEADER } else { self.leader() }
-    }
-
-    /// The replicas that cannot be used.
-    pub(crate) fn offline_replicas(&self) -> Vec<i32> {
-        self.unavailable.as_ref().map(|_| self.home).into_iter().collect()
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
@@ -187,12 +182,17 @@ impl Partition {
         self.leader.load(Ordering::Acquire)
     }
 
-    /// The nodes in the replica list of metadata: the leader alone.
-    pub(crate) fn replicas(&self) -> Vec<i32> {
-        if self.unavailable.is_some() {
-            return vec![self.home];
+    /// The leader; without one, the node that led last.
+    pub(crate) fn last_leader(&self) -> i32 {
+        match self.leader() {
+            NO_LEADER => self.home.load(Ordering::Acquire),
+            leader => leader,
         }
-        Some(self.leader()).filter(|leader| *leader != NO_LEADER).into_iter().collect()
+    }
+
+    /// The replicas of a partition that has one, which no client has chosen: the node that leads, or led last.
+    pub(crate) fn replicas(&self) -> Vec<i32> {
+        Some(self.last_leader()).filter(|leader| *leader != NO_LEADER).into_iter().collect()
     }
 
     pub(crate) fn leader_epoch(&self) -> i32 {
@@ -236,6 +236,9 @@ impl Partition {
     pub(crate) fn lead(&self, node: i32, new_epoch: bool) {
         if self.unavailable.is_some() {
             return;
+        }
+        if node != NO_LEADER {
+            self.home.store(node, Ordering::Release);
         }
         if self.leader.swap(node, Ordering::AcqRel) != node {
             self.leader_epoch.fetch_add(i32::from(new_epoch), Ordering::AcqRel);

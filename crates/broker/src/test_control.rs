@@ -109,8 +109,8 @@ impl Cluster {
         self.intercepts.left(api, node)
     }
 
-    /// Makes `node` the leader of a partition; with -1 it has no leader. Returns `false` if there is no such partition,
-    /// it is offline, or the node is down.
+    /// Makes `node` the leader of a partition; with -1 it has no leader. A node that is no replica takes the place of one while it leads.
+    /// Returns `false` if there is no such partition, it is offline, or the node is down.
     pub fn set_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
         self.move_leader(topic, partition, node)
     }
@@ -139,14 +139,18 @@ impl Cluster {
         self.move_transaction_coordinator(id, node)
     }
 
-    /// Closes a node's connections and refuses new ones. The next node that is up becomes leader of its partitions.
+    /// Closes a node's connections and refuses new ones. As in Kafka, each partition that it leads gets another leader among its replicas
+    /// that are up. Without such a replica it has no leader until one starts again, which then has all its records: the nodes share
+    /// their logs. A topic has one replica unless `default.replication.factor` or its creation says more. Those of the coordinators
+    /// have three.
     ///
     /// Its listeners follow a moment later: [`listeners_followed`](Self::listeners_followed) waits for them.
     pub fn take_down(&self, node: i32) -> bool {
         self.set_node_up(node, false)
     }
 
-    /// Restarts a node and makes it the leader of its preferred partitions. Its listeners follow a moment later, too.
+    /// Restarts a node and makes it the leader of its preferred partitions, or only of those without a leader if
+    /// `auto.leader.rebalance.enable` is off. Its listeners follow a moment later, too.
     pub fn take_up(&self, node: i32) -> bool {
         self.set_node_up(node, true)
     }
@@ -242,7 +246,7 @@ impl Cluster {
         self.overrides.arrange(|state| state.hides_unreachable = hidden);
     }
 
-    /// Removes a node for good: its connections are closed, the next node that is up leads its partitions, and
+    /// Removes a node for good: its connections are closed, another replica or else the next node that is up leads its partitions, and
     /// [`BrokerThread::add_node`](crate::BrokerThread::add_node) may add a node with its id, which has none of its settings,
     /// faults and coordinators. Returns `false` if there is no such node.
     pub fn decommission(&self, node: i32) -> bool {

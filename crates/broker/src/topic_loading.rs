@@ -37,7 +37,7 @@ impl Cluster {
             }));
             let mut config = TopicConfig::from_values(record.configs);
             internal_topics::add_missing_settings(&name, &mut config);
-            let replication = record.replication;
+            let replication = self.loaded_replication(&name, record.replication);
             let assignments = self.assignments_of_stored(&record.replicas);
             topics.push(Topic { name, id, config, replication, assignments, partitions: Vec::new() });
         }
@@ -136,7 +136,7 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let leader = self.preferred_leader_of(&known.assignments, index);
+        let leader = self.first_leader(&known.assignments, known.replication, index);
         Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
     }
 }

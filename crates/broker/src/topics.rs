@@ -16,7 +16,7 @@ pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     pub(crate) id: Uuid,
     pub(crate) config: TopicConfig,
-    /// The number of nodes that metadata lists as replicas of each partition. The data is one copy on one disk.
+    /// The number of nodes that metadata lists as replicas of each partition, and that can lead it. The data is one copy on one disk.
     pub(crate) replication: i32,
     /// The replicas of partitions that a client has chosen, or that were placed elsewhere than on consecutive nodes.
     pub(crate) assignments: Assignments,

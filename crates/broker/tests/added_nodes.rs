@@ -69,7 +69,9 @@ fn leaders(connection: &mut Raw) -> Vec<(i32, i32)> {
 
 #[test]
 fn a_node_that_is_removed_from_metadata_leads_nothing_until_it_is_added_again() {
-    let broker = Broker::builder().memory().nodes(3).topic("orders", 3).spawn().expect("a broker");
+    let builder = Broker::builder().memory().nodes(3).topic("orders", 3);
+    let builder = builder.configure(|config| config.replication_default = 3);
+    let broker = builder.spawn().expect("a broker");
     let cluster = broker.cluster();
     cluster.set_unreachable_hidden(true);
     let mut third = Raw::connect(broker.addresses()[2]);

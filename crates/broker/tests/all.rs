@@ -66,6 +66,7 @@ mod share_state_offline;
 mod share_topic_deletion;
 mod snapshots;
 mod started_appends;
+mod stopped_nodes;
 mod test_kit;
 mod test_overrides;
 mod topics;

@@ -147,7 +147,8 @@ fn document() -> String {
          are wider. They are accepted, stored and described, except for values that this broker cannot honour, such as\n\
          `remote.storage.enable=true` and other authorizers. The tables say which have an effect.\n\n\
          **One copy.** A topic may have a replication factor up to `--nodes`. Metadata then lists several nodes,\n\
-         `min.insync.replicas` counts the nodes that are up, and the leader fails over. All nodes are one process with\n\
+         `min.insync.replicas` counts the nodes that are up, and the leader fails over. A partition has no leader while all nodes of its\n\
+         replicas are stopped; the first of them that starts leads it. All nodes are one process with\n\
          one copy of the data on one disk: a replication factor does not protect it.\n\n\
          **Ids of nodes.** The first node has the id that `node.id` or `broker.id` sets, 1 by default. Further nodes of `--nodes` have the ids\n\
          after it. Use these ids in commands that name a broker, such as `kafka-configs.sh --entity-type brokers --entity-name 1`, and in\n\
@@ -184,7 +185,8 @@ fn document() -> String {
          - UpdateFeatures: `transaction.version` can be changed, `group.version` and `share.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
            `kraft.version` 0.\n\
-         - UnregisterBroker removes a node that is down; a node that runs is refused.\n\
+         - UnregisterBroker removes a node that is down; a node that runs is refused. Another node then leads the partitions whose only\n\
+           replica it had. In Kafka they stay without a leader.\n\
          - ACLs need `authorizer.class.name`; without it, the requests get SECURITY_DISABLED. With it, the rules are those of\n\
            Kafka's StandardAuthorizer. Denied operations are logged, each once per minute with the number of repetitions, and\n\
            after 200 different ones in a minute the others are only counted.\n\

@@ -24,6 +24,12 @@ fn broker(partitions: i32) -> BrokerThread {
     Broker::builder().memory().nodes(2).topic("orders", partitions).spawn().expect("a broker in memory")
 }
 
+/// Two nodes that can both lead each of two partitions: one of them takes over when the other one goes down.
+fn replicated() -> BrokerThread {
+    let builder = Broker::builder().memory().nodes(2).topic("orders", 2);
+    builder.configure(|config| config.replication_default = 2).spawn().expect("a broker in memory")
+}
+
 fn config(broker: &BrokerThread) -> Config {
     let mut config = Config::new(broker.bootstrap_servers());
     config.retry_backoff = Duration::from_millis(5);
@@ -223,7 +229,7 @@ fn a_rule_that_no_request_can_match_is_refused() {
 
 #[test]
 fn leaders_that_move_and_nodes_that_go_down_are_followed() {
-    let broker = broker(2);
+    let broker = replicated();
     let cluster = broker.cluster();
     produce_all(&broker, 400, |i| match i % 50 {
         10 => assert!(cluster.set_leader("orders", 0, 2)),
@@ -236,7 +242,7 @@ fn leaders_that_move_and_nodes_that_go_down_are_followed() {
 
 #[test]
 fn a_group_reads_on_when_its_coordinator_moves_and_nodes_go_down() {
-    let broker = broker(2);
+    let broker = replicated();
     let mut config = config(&broker);
     config
         .set_all([

@@ -50,51 +50,67 @@ pub(crate) struct Replicas {
 pub(crate) enum Election {
     /// Gives a partition back to its preferred leader.
     Preferred,
-    /// Gives a leader to a partition that has none. The nodes share one log: nothing is lost.
+    /// Gives a leader to a partition that has none, if one of its replicas is up. The nodes share one log: nothing is lost.
     Unclean,
 }
 
 impl Cluster {
-    /// Returns the node that leads a partition when all nodes are up; otherwise the next node that is up.
-    pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
-        self.next_node(index, Node::is_up)
+    /// Returns the node that leads a new or an opened partition: the first of its replicas that can lead. A single replica that no client
+    /// has chosen is on the next node that is up.
+    pub(crate) fn first_leader(&self, assignments: &Assignments, replication: i32, index: i32) -> i32 {
+        match assignments.get(&index) {
+            Some(assigned) => self.leader_among(assigned, index),
+            None if replication <= 1 => self.next_node(index),
+            None => self.leader_among(&self.spread(index, replication), index),
+        }
     }
 
-    /// Returns the first of a partition's assigned replicas that is up and not hidden by a test; without one, the next such
-    /// node.
-    pub(crate) fn preferred_leader_of(&self, assignments: &Assignments, index: i32) -> i32 {
-        let can_lead = |node: &Node| node.is_up() && !self.overrides.is_hidden(node.id);
-        let assigned = assignments.get(&index).into_iter().flatten();
-        let first = assigned.filter_map(|id| self.node(*id)).find(|node| can_lead(node));
-        first.map_or_else(|| self.next_node(index, can_lead), |node| node.id)
+    /// Returns the node that leads a partition with these replicas: the first one that is up and not hidden by a test, or [`NO_LEADER`]
+    /// while they are down. The next node that is up takes the place of replicas that were removed from the cluster, or hidden.
+    pub(crate) fn leader_among(&self, replicas: &[i32], index: i32) -> i32 {
+        let can_lead = |id: &&i32| self.is_node_up(**id) && !self.overrides.is_hidden(**id);
+        if let Some(id) = replicas.iter().find(can_lead) {
+            return *id;
+        }
+        let is_listed = |id: &i32| self.node(*id).is_some() && !self.overrides.is_hidden(*id);
+        let returns = !replicas.is_empty() && replicas.iter().all(is_listed);
+        if returns { NO_LEADER } else { self.next_node(index) }
     }
 
-    /// Returns the first node for which `is_fit` is true, beginning with the one of a partition's number.
-    fn next_node(&self, index: i32, is_fit: impl Fn(&Node) -> bool) -> i32 {
+    /// Returns the first node that is up and not hidden by a test, beginning with the one of a partition's number.
+    fn next_node(&self, index: i32) -> i32 {
         let count = self.nodes.len();
         let mut nodes = (0..count).map(|step| &self.nodes[(index as usize + step) % count]);
-        nodes.find(|node| is_fit(node)).map_or(NO_LEADER, |node| node.id)
+        let can_lead = |node: &&Node| node.is_up() && !self.overrides.is_hidden(node.id);
+        nodes.find(can_lead).map_or(NO_LEADER, |node| node.id)
+    }
+
+    /// The replicas of a partition that were chosen or placed, the preferred leader first, wherever tests have moved its leader.
+    fn placed_replicas(&self, topic: &Topic, index: i32) -> Vec<i32> {
+        topic.assignments.get(&index).cloned().unwrap_or_else(|| self.spread(index, topic.replication))
     }
 
     /// The nodes that metadata lists as replicas of a partition, the preferred leader first. They share one copy of the data.
     pub(crate) fn replicas(&self, topic: &Topic, partition: &Partition) -> Replicas {
-        let assigned = topic.assignments.get(&partition.index);
-        if assigned.is_none() && topic.replication <= 1 {
-            let all = partition.replicas();
-            let offline = partition.offline_replicas();
-            let in_sync = if offline.is_empty() { all.clone() } else { Vec::new() };
-            return Replicas { all, in_sync, offline };
-        }
-        let leader = partition.leader();
-        let mut all: Vec<i32> =
-            assigned.cloned().unwrap_or_else(|| self.spread(partition.index, topic.replication));
-        // With all replicas down, another node leads.
-        if leader != NO_LEADER && !all.contains(&leader) {
+        let last_leader = partition.last_leader();
+        let mut all = match topic.assignments.get(&partition.index) {
+            Some(assigned) => assigned.clone(),
+            None if topic.replication <= 1 => partition.replicas(),
+            None => self.spread(partition.index, topic.replication),
+        };
+        // A test has moved the leader to a node that is no replica.
+        if !all.contains(&last_leader) && self.node(last_leader).is_some() {
             all.pop();
-            all.insert(0, leader);
+            all.insert(0, last_leader);
         }
-        let is_in_sync = |id: &i32| partition.unavailable().is_none() && self.is_node_up(*id);
-        let (in_sync, offline) = all.iter().copied().partition(is_in_sync);
+        let is_available = partition.unavailable().is_none();
+        let is_in_sync = |id: &i32| is_available && self.is_node_up(*id);
+        let (mut in_sync, offline): (Vec<i32>, Vec<i32>) = all.iter().copied().partition(is_in_sync);
+        // As in Kafka, the last replica in sync stays one while it is down.
+        if in_sync.is_empty() && is_available {
+            let last = if all.contains(&last_leader) { Some(&last_leader) } else { all.first() };
+            in_sync.extend(last);
+        }
         Replicas { all, in_sync, offline }
     }
 
@@ -193,17 +209,19 @@ impl Cluster {
         let partition = usize::try_from(index).ok().and_then(|index| topic.partitions.get(index));
         let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let leader = partition.leader();
-        let first = match topic.assignments.get(&index).and_then(|assigned| assigned.first()) {
-            Some(id) => *id,
-            None => self.nodes[index as usize % self.nodes.len()].id,
-        };
         let (is_needed, node, refusal) = match election {
             Election::Preferred => {
+                let replicas = match leader {
+                    NO_LEADER => self.replicas(&topic, partition).all,
+                    _ => self.placed_replicas(&topic, index),
+                };
+                let first = replicas.first().copied().unwrap_or(NO_LEADER);
                 let node = if self.is_node_up(first) { first } else { NO_LEADER };
-                (leader != first, node, ErrorCode::PreferredLeaderNotAvailable)
+                let is_needed = leader == NO_LEADER || leader != first;
+                (is_needed, node, ErrorCode::PreferredLeaderNotAvailable)
             }
             Election::Unclean => {
-                let node = self.preferred_leader_of(&topic.assignments, index);
+                let node = self.leader_among(&self.replicas(&topic, partition).all, index);
                 (leader == NO_LEADER, node, ErrorCode::EligibleLeadersNotAvailable)
             }
         };
@@ -218,7 +236,7 @@ impl Cluster {
     }
 
     pub(crate) fn lead(&self, partition: &Partition, node: i32) {
-        if partition.unavailable().is_none() {
+        if partition.unavailable().is_none() && partition.leader() != node {
             partition.lead(node, self.reserve_epoch(partition));
         }
     }
@@ -260,7 +278,7 @@ impl Cluster {
         match self.internal_partition(InternalTopic::ConsumerOffsets, group) {
             Some(partition) => partition.leader(),
             // The topic is created with the first request of a member.
-            None => self.preferred_leader(self.group_partition(group)),
+            None => self.leader_to_be(InternalTopic::ConsumerOffsets, self.group_partition(group)),
         }
     }
 
@@ -275,7 +293,7 @@ impl Cluster {
         match self.internal_partition(topic, id) {
             Some(partition) => partition.leader(),
             // The topic is created with the first request of a producer.
-            None => self.preferred_leader(partition_of(id, topic.partitions(&self.config))),
+            None => self.leader_to_be(topic, partition_of(id, topic.partitions(&self.config))),
         }
     }
 
@@ -285,8 +303,15 @@ impl Cluster {
         match self.internal_partition(topic, key) {
             Some(partition) => partition.leader(),
             // The topic is created with the first state.
-            None => self.preferred_leader(partition_of(key, topic.partitions(&self.config))),
+            None => self.leader_to_be(topic, partition_of(key, topic.partitions(&self.config))),
         }
+    }
+
+    /// The node that would lead a partition of an internal topic if that was created now.
+    fn leader_to_be(&self, topic: InternalTopic, index: i32) -> i32 {
+        let (replication, end) = (self.internal_replication(topic), index + 1);
+        let placed = self.place(index..end, replication as usize, replication);
+        self.first_leader(&placed, replication, index)
     }
 
     /// Moves a group's coordinator, unless the node is down.
@@ -314,30 +339,36 @@ impl Cluster {
         lock(&self.transaction_coordinators).retain(|_, id| *id != node);
     }
 
-    /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
+    /// Takes a node down: its connections are cut, and the partitions that it led are led by another replica that is up, or by none. Or
+    /// takes it up.
     pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
         let Some(node) = self.node(id) else { return false };
-        if !node.up.turn(up) {
+        if !node.turn(up) {
             return true;
         }
-        // A new process knows none, and requests that are ending can have begun some.
-        node.sessions.end_all();
         if up {
             self.lead_preferred(id);
         } else {
-            // It starts again as a new process would.
-            node.set_paused(false);
             self.lead_where(|_, partition| partition.leader() == id);
         }
         true
     }
 
-    /// Makes a node the leader of its preferred partitions, and gives a leader to partitions that have none.
+    /// Gives a leader to the partitions without one of which a replica is up, and makes a node the leader of its preferred partitions. In
+    /// Kafka the controller does the latter within five minutes, unless `auto.leader.rebalance.enable` is off.
     pub(crate) fn lead_preferred(&self, id: i32) {
-        self.lead_where(|topic, partition| {
-            partition.leader() == NO_LEADER
-                || self.preferred_leader_of(&topic.assignments, partition.index) == id
-        });
+        self.lead_where(|_, partition| partition.leader() == NO_LEADER);
+        if !self.config.rebalances_leaders {
+            return;
+        }
+        for topic in self.topics() {
+            for partition in topic.partitions.iter().filter(|partition| partition.leader() != NO_LEADER) {
+                let replicas = self.placed_replicas(&topic, partition.index);
+                if self.leader_among(&replicas, partition.index) == id {
+                    self.lead(partition, id);
+                }
+            }
+        }
     }
 
     /// Moves the partitions that a node leads to other nodes, except for those of the coordinators' topics.
@@ -345,10 +376,20 @@ impl Cluster {
         self.lead_where(|_, partition| partition.leader() == id && !partition.is_internal);
     }
 
+    /// Gives other leaders to the partitions of a node that was removed, also to those that would wait for its return.
+    pub(crate) fn lead_without(&self, id: i32) {
+        let is_affected = |topic: &Topic, partition: &Partition| {
+            let leader = partition.leader();
+            leader == id || (leader == NO_LEADER && self.replicas(topic, partition).all.contains(&id))
+        };
+        self.lead_where(is_affected);
+    }
+
     fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| is_affected(&topic, partition)) {
-                self.lead(partition, self.preferred_leader_of(&topic.assignments, partition.index));
+                let replicas = self.replicas(&topic, partition).all;
+                self.lead(partition, self.leader_among(&replicas, partition.index));
             }
         }
     }

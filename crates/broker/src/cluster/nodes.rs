@@ -168,6 +168,20 @@ impl Node {
         self.up.is_on()
     }
 
+    /// Takes the node up or down. Returns `false` if it was so before.
+    pub(crate) fn turn(&self, up: bool) -> bool {
+        if !self.up.turn(up) {
+            return false;
+        }
+        // A new process knows none, and requests that are ending can have begun some.
+        self.sessions.end_all();
+        if !up {
+            // It starts again as a new process would.
+            self.set_paused(false);
+        }
+        true
+    }
+
     /// Returns `true` if the node accepts connections.
     pub(crate) fn is_open(&self) -> bool {
         self.is_up() && self.reachable.is_on()
@@ -335,12 +349,14 @@ impl Cluster {
         Ok(node)
     }
 
-    /// Takes a node down for good; only [`Cluster::add_node`] returns it. `false` if there is no such node.
+    /// Takes a node down for good; only [`Cluster::add_node`] returns it. Its partitions are led by another replica, or else by the next
+    /// node that is up. `false` if there is no such node.
     pub(crate) fn remove_node(&self, id: i32) -> bool {
         let Some(node) = self.node(id) else { return false };
-        self.set_node_up(id, false);
+        node.turn(false);
         *lock(&node.instead) = None;
         node.removed.store(true, Ordering::Release);
+        self.lead_without(id);
         true
     }
 

@@ -17,7 +17,7 @@ impl Cluster {
     /// Returns the replicas of new partitions that a topic has to store, so many for each: those that differ from
     /// [`Cluster::spread`] with the replication factor of the topic.
     pub(crate) fn place(&self, partitions: Range<i32>, count: usize, replication: i32) -> Assignments {
-        // A single replica is wherever the leader is.
+        // A single replica is wherever the leader is first.
         if count <= 1 && replication <= 1 {
             return Assignments::new();
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ottla_protocol::ErrorCode;
 
 use crate::cluster::{Cluster, Refusal, json, lock};
+use crate::partition::NO_LEADER;
 use crate::topics::{Assignments, Topic, record_of, topic_key};
 
 /// A change of the replicas of one partition.
@@ -50,8 +51,12 @@ impl Cluster {
         self.replace(Topic { assignments: assignments.clone(), ..topic.clone() });
         for partition in &topic.partitions {
             let assigned = assignments.get(&partition.index);
-            if assigned.is_some_and(|assigned| !assigned.contains(&partition.leader())) {
-                self.lead(partition, self.preferred_leader_of(&assignments, partition.index));
+            if let Some(assigned) = assigned.filter(|assigned| !assigned.contains(&partition.leader())) {
+                let leader = self.leader_among(assigned, partition.index);
+                // A test may have moved the leader while the replicas are down.
+                if leader != NO_LEADER {
+                    self.lead(partition, leader);
+                }
             }
         }
         Ok(())

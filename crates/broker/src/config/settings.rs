@@ -334,6 +334,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("broker.id", "As `node.id`. With both, they must be the same; -1 is none."),
     (
+        "auto.leader.rebalance.enable",
+        "A node that starts leads its preferred partitions again, at once; `false`: those without a leader only.",
+    ),
+    (
         "broker.rack",
         "The rack of all nodes; or a list with the rack of each node, such as `a,b,c` with `--nodes 3`.",
     ),
@@ -369,6 +373,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("node.id", "The id of the first node, 1 without it; further nodes of `--nodes` have the ids after it."),
     (
+        "offsets.topic.replication.factor",
+        "The replicas of `__consumer_offsets`; at most as many as there are nodes.",
+    ),
+    (
         "replica.selector.class",
         "With `org.apache.kafka.common.replica.RackAwareReplicaSelector`, the leader redirects consumers to a replica in their rack.",
     ),
@@ -393,6 +401,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
         "The largest request before authentication, and the largest token after it.",
     ),
     (
+        "share.coordinator.state.topic.replication.factor",
+        "The replicas of `__share_group_state`; at most as many as there are nodes.",
+    ),
+    (
         "ssl.cipher.suites",
         "The only cipher suites that clients may use, of both versions of TLS, by Java's names. Those that rustls lacks are left out.",
     ),
@@ -407,6 +419,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ("ssl.truststore.certificates", "The authorities of client certificates, in PEM."),
     ("ssl.truststore.location", "The same in a file; read again when it changes."),
     ("ssl.truststore.type", "Must be PEM."),
+    (
+        "transaction.state.log.replication.factor",
+        "The replicas of `__transaction_state`; at most as many as there are nodes.",
+    ),
 ];
 
 /// The settings of groups that have an effect. Values outside the broker's limits are refused; stored ones count as the limit.

@@ -32,6 +32,8 @@ pub struct ShareCoordinatorConfig {
     /// `share.coordinator.state.topic.num.partitions` of `__share_group_state`, which is created for the first share group.
     /// 50 by default; later changes have no effect.
     pub state_topic_partitions: i32,
+    /// `share.coordinator.state.topic.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    pub state_topic_replication: i32,
     /// `share.coordinator.state.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub state_topic_segment_bytes: u32,
     /// `share.coordinator.snapshot.update.records.per.snapshot`: the changes of a state after which the whole state is
@@ -64,6 +66,7 @@ impl Default for ShareCoordinatorConfig {
     fn default() -> Self {
         Self {
             state_topic_partitions: 50,
+            state_topic_replication: 3,
             state_topic_segment_bytes: SEGMENT_BYTES,
             updates_per_snapshot: 500,
             prune_interval: Duration::from_secs(300),
@@ -101,6 +104,9 @@ impl ShareCoordinatorConfig {
         match name {
             "share.coordinator.state.topic.num.partitions" => {
                 self.state_topic_partitions = number(name, value, 1, 10_000)? as i32;
+            }
+            "share.coordinator.state.topic.replication.factor" => {
+                self.state_topic_replication = number(name, value, 1, i64::from(i16::MAX))? as i32;
             }
             "share.coordinator.state.topic.segment.bytes" => {
                 self.state_topic_segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32;

@@ -36,16 +36,33 @@ impl Cluster {
         if let Some(topic) = self.topic(topic.name()) {
             return Ok(topic);
         }
+        let replication = self.internal_replication(topic);
         let new = NewTopic {
             name: topic.name().to_owned(),
             partitions: topic.partitions(&self.config),
             config: topic.settings(&self.config),
-            replication: 1,
+            replication,
             assignments: Assignments::new(),
         };
         self.create_topic(new, false).map_err(|(_, reason)| {
             tracing::error!(topic = topic.name(), reason, "cannot create the topic of the coordinator");
             ErrorCode::CoordinatorNotAvailable
         })
+    }
+
+    /// The number of replicas that an internal topic is created with: at most the number of nodes, as for
+    /// `default.replication.factor`.
+    pub(crate) fn internal_replication(&self, topic: InternalTopic) -> i32 {
+        let nodes = self.node_ids().count() as i32;
+        topic.replication(&self.config).min(nodes).max(1)
+    }
+
+    /// The number of replicas of a topic whose record has this one. Earlier versions wrote 1 for internal topics, whatever the
+    /// configuration was.
+    pub(crate) fn loaded_replication(&self, topic: &str, recorded: i32) -> i32 {
+        match InternalTopic::of_name(topic) {
+            Some(topic) => recorded.max(self.internal_replication(topic)),
+            None => recorded,
+        }
     }
 }

@@ -67,6 +67,15 @@ impl InternalTopic {
         }
     }
 
+    /// The number of replicas that the topic is created with, if there are as many nodes.
+    pub(crate) const fn replication(self, config: &BrokerConfig) -> i32 {
+        match self {
+            Self::ConsumerOffsets => config.offsets_topic_replication,
+            Self::TransactionState => config.transaction_log_replication,
+            Self::ShareGroupState => config.share_coordinator.state_topic_replication,
+        }
+    }
+
     /// The settings that the topic is created with.
     pub(crate) fn settings(self, config: &BrokerConfig) -> TopicConfig {
         let segment_bytes = match self {

@@ -27,6 +27,8 @@ const PARTITIONS_DEFAULT: i32 = 4;
 const REPLICAS_DEFAULT: usize = 3;
 /// The time that the first members of a group wait for others, as in Apache Kafka.
 const GROUP_INITIAL_DELAY: Duration = Duration::from_secs(3);
+/// The replicas of the coordinators' topics. No broker of the original takes over for another one.
+const INTERNAL_REPLICAS: i32 = 1;
 /// The original's coordinators do not abort transactions that are open for too long.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The longest wait for the listener of a broker.
@@ -60,6 +62,9 @@ impl MockCluster {
         let builder = Broker::builder().memory().nodes(brokers);
         let configured = builder.configure(|config| {
             config.partitions_default = PARTITIONS_DEFAULT;
+            config.offsets_topic_replication = INTERNAL_REPLICAS;
+            config.transaction_log_replication = INTERNAL_REPLICAS;
+            config.share_coordinator.state_topic_replication = INTERNAL_REPLICAS;
             config.group_initial_delay = GROUP_INITIAL_DELAY;
             config.as_version = LEVEL;
             config.transaction_timeout_check = NEVER;

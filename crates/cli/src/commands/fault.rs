@@ -147,7 +147,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct NodeArgs {
     /// The id of the node
     id: i32,
-    /// `stop` lets another node lead its partitions; `cut-off` leaves it leader; `pause` is SIGSTOP: it keeps its connections, too
+    /// `stop` lets other replicas lead its partitions; `cut-off` leaves it leader; `pause` is SIGSTOP: it keeps its connections, too
     #[arg(value_parser = ["stop", "start", "cut-off", "reconnect", "pause", "resume", "lag", "add"])]
     action: String,
     /// Milliseconds of `lag`; 0 ends it

@@ -115,7 +115,7 @@ pub(super) fn rule_json(id: u64, rule: &FaultRule) -> Value {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeBody {
-    /// `false` stops the node: its connections end, and another one leads its partitions.
+    /// `false` stops the node: its connections end, and other replicas lead its partitions.
     pub(super) up: Option<bool>,
     /// `false` cuts the node off: its connections end, and it stays leader.
     pub(super) reachable: Option<bool>,
