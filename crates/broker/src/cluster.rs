@@ -12,6 +12,7 @@ mod client_quotas;
 pub(crate) mod features;
 mod files;
 mod leadership;
+mod listener_certificates;
 mod live_config;
 pub(crate) mod nodes;
 mod placement;
@@ -21,7 +22,7 @@ mod topic_store;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
@@ -67,6 +68,7 @@ use crate::peer::Warnings;
 use crate::quotas::{ClientQuotas, QuotaUse};
 use crate::request_memory::Shares;
 use crate::security::Authorizer;
+use crate::security::active_listener::ActiveListener;
 use crate::security::scram_credentials::ScramCredentials;
 use crate::switch::Switch;
 use crate::test_overrides::TestOverrides;
@@ -122,6 +124,8 @@ pub struct Cluster {
     /// The seed of `segment.jitter.ms`.
     pub(crate) jitter_seed: u64,
     pub(crate) nodes: Nodes,
+    /// The listeners of the nodes; none before the broker has opened them.
+    listeners: OnceLock<Vec<Arc<ActiveListener>>>,
     pub(crate) metrics: Arc<BrokerMetrics>,
     /// On until the broker ends in an orderly way: requests that arrive later are not read.
     pub(crate) serving: Switch,
@@ -265,6 +269,7 @@ impl Cluster {
             rng: Mutex::new(rng),
             jitter_seed: seed,
             nodes: Nodes::new(nodes),
+            listeners: OnceLock::new(),
             metrics: Arc::default(),
             serving: Switch::default(),
             state: RwLock::default(),

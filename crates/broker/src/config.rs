@@ -19,6 +19,7 @@ pub(crate) mod dead_letter_queues;
 mod group_limits;
 mod jaas;
 mod listener;
+mod listener_changes;
 mod listener_properties;
 pub(crate) mod live;
 pub(crate) mod metric_subscriptions;
@@ -34,6 +35,7 @@ mod topic_config;
 pub use consumer_groups::{ConsumerGroupConfig, MigrationPolicy};
 pub use dead_letter_queues::DeadLetterConfig;
 pub use listener::{ClientAuth, Listener, Pem, SaslMechanism, SaslSettings, TlsSettings, TlsVersion};
+pub(crate) use listener_changes::{changed_tls, changes_certificates, setting_of_listener};
 pub use oauth::{KeyEndpointSettings, KeySource, OauthSettings};
 pub use password::Password;
 pub use principal_rules::PrincipalRules;
@@ -368,6 +370,11 @@ impl BrokerConfig {
     /// The ids of this many nodes, which [`Self::check_node_ids`] has checked.
     pub(crate) fn node_ids(&self, nodes: i32) -> RangeInclusive<i32> {
         self.node_id..=self.node_id.saturating_add(nodes.max(1) - 1)
+    }
+
+    /// The properties of single listeners, with their secrets.
+    pub(crate) fn properties_of_listeners(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.security.of_listeners()
     }
 
     /// A property that has an effect on the listeners of `listeners` only, if there is one and `listeners` is not set.

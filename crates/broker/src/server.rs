@@ -216,7 +216,7 @@ async fn handshake(
     let mut place = security.unauthenticated.enter();
     let evicted = place.eviction();
     let limit_buffer = |session: &mut ServerConnection| session.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-    let mut accept = tls.acceptor(Instant::now()).accept_with(TlsSocket::new(stream), limit_buffer);
+    let mut accept = tls.acceptor(node.id, Instant::now()).accept_with(TlsSocket::new(stream), limit_buffer);
     let accepted = poll_fn(|cx| match Pin::new(&mut accept).poll(cx) {
         Poll::Pending => match accept.get_ref() {
             Some(socket) if !place.hold(socket.unfinished()) => {

@@ -34,6 +34,7 @@ mod group_rules;
 mod groups;
 mod idempotence;
 mod kafka43;
+mod listener_certificates;
 mod log_dirs;
 mod lost_topics;
 mod many_producers;

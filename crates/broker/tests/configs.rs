@@ -17,11 +17,11 @@ use crate::common;
 use crate::common::Raw;
 
 const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+pub(crate) const BROKER: i8 = 4;
 const METRICS: i8 = 16;
 const GROUP: i8 = 32;
-const SET: i8 = 0;
-const DELETE: i8 = 1;
+pub(crate) const SET: i8 = 0;
+pub(crate) const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
 
@@ -39,7 +39,7 @@ fn describe(connection: &mut Raw, kind: i8, name: &str, keys: Option<&[&str]>) -
     connection.ask(4, &request).expect("an answer").results.remove(0)
 }
 
-fn one(connection: &mut Raw, kind: i8, name: &str, key: &str) -> DescribeConfigsResourceResult {
+pub(crate) fn one(connection: &mut Raw, kind: i8, name: &str, key: &str) -> DescribeConfigsResourceResult {
     let mut described = describe(connection, kind, name, Some(&[key]));
     assert_eq!((described.error_code, described.configs.len()), (ErrorCode::None, 1), "{described:?}");
     described.configs.remove(0)
@@ -50,7 +50,12 @@ fn value(connection: &mut Raw, kind: i8, name: &str, key: &str) -> (String, i8) 
     (config.value.unwrap_or_default(), config.config_source)
 }
 
-fn alter(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)]) -> (ErrorCode, String) {
+pub(crate) fn alter(
+    connection: &mut Raw,
+    kind: i8,
+    name: &str,
+    changes: &[(i8, &str, &str)],
+) -> (ErrorCode, String) {
     let configs = changes.iter().map(|(operation, name, value)| AlterableConfig {
         name: (*name).into(),
         config_operation: *operation,
@@ -63,7 +68,7 @@ fn alter(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)
     (answer.error_code, answer.error_message.unwrap_or_default())
 }
 
-fn altered(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)]) {
+pub(crate) fn altered(connection: &mut Raw, kind: i8, name: &str, changes: &[(i8, &str, &str)]) {
     assert_eq!(alter(connection, kind, name, changes), (ErrorCode::None, String::new()), "{changes:?}");
 }
 
@@ -162,7 +167,8 @@ fn broker_settings_change_only_where_kafka_allows_it() {
         ("", (SET, "listeners", "PLAINTEXT://:1"), ErrorCode::InvalidRequest),
         ("", (SET, "log.retention.ms", "x"), ErrorCode::InvalidRequest),
         ("", (SET, "log.cleaner.backoff.ms", "-1"), ErrorCode::InvalidRequest),
-        ("1", (SET, "listener.name.in.ssl.keystore.location", "x"), ErrorCode::InvalidRequest),
+        ("", (SET, "listener.name.in.ssl.keystore.location", "x"), ErrorCode::InvalidRequest),
+        ("1", (SET, "ssl.keystore.location", "x"), ErrorCode::InvalidRequest),
         ("", (APPEND, "log.retention.ms", "1"), ErrorCode::InvalidConfig),
         ("3", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
         ("one", (SET, "log.retention.ms", "1"), ErrorCode::InvalidRequest),
@@ -172,9 +178,28 @@ fn broker_settings_change_only_where_kafka_allows_it() {
     let twice = [(SET, "log.retention.ms", "1"), (SET, "log.retention.ms", "2")];
     assert_eq!(alter(&mut connection, BROKER, "", &twice).0, ErrorCode::InvalidRequest);
     assert_eq!(describe(&mut connection, BROKER, "3", None).error_code, ErrorCode::InvalidRequest);
-    altered(&mut connection, BROKER, "2", &[(SET, "ssl.key.password", "secret")]);
-    let hidden = one(&mut connection, BROKER, "2", "ssl.key.password");
+    altered(&mut connection, BROKER, "2", &[(SET, "listener.name.in.ssl.key.password", "secret")]);
+    let hidden = one(&mut connection, BROKER, "2", "listener.name.in.ssl.key.password");
     assert_eq!((hidden.value, hidden.is_sensitive, hidden.synonyms[0].value.clone()), (None, true, None));
+}
+
+/// Kafka's text. The change was accepted.
+#[test]
+fn a_cleaner_has_a_mebibyte_for_each_of_its_threads() {
+    const BUFFER: &str = "log.cleaner.dedupe.buffer.size";
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| {
+        builder.configure(|config| config.set(BUFFER, "2097152").expect("a property"))
+    });
+    let refused = "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.";
+    let threads = [(SET, "log.cleaner.threads", "2")];
+    assert_eq!(
+        alter(&mut connection, BROKER, "1", &threads),
+        (ErrorCode::InvalidRequest, refused.to_owned())
+    );
+    altered(&mut connection, BROKER, "", &[(SET, BUFFER, "2097154")]);
+    altered(&mut connection, BROKER, "1", &threads);
+    let smaller = alter(&mut connection, BROKER, "", &[(SET, BUFFER, "2097152")]);
+    assert_eq!(smaller, (ErrorCode::InvalidRequest, refused.to_owned()));
 }
 
 /// A broker with one of them did not start.

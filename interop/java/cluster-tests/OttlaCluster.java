@@ -142,6 +142,7 @@ class OttlaCluster implements ClusterInstance {
             // The first id of Apache Kafka's brokers, which tests have as a constant.
             "node.id", "0",
             "group.initial.rebalance.delay.ms", "0",
+            "log.cleaner.dedupe.buffer.size", "2097152",
             "offsets.topic.num.partitions", "5",
             "transaction.state.log.num.partitions", "5",
             "share.coordinator.state.topic.num.partitions", "5"));

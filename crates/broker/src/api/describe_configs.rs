@@ -1,7 +1,7 @@
 //! DescribeConfigs and ListConfigResources: the settings of topics, brokers, groups and client metrics, and where their
 //! values are from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::describe_configs::{
@@ -16,7 +16,9 @@ use super::configs::{BROKER_LOGGER, TOPIC, check_broker, no_such_kind, unknown_t
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values, is_custom, is_throttle};
-use crate::config::{Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, settings};
+use crate::config::{
+    Mode, Scope, Setting, TopicConfig, broker_effect, find_setting, setting_of_listener, settings,
+};
 use crate::request_memory::descriptions_max;
 use crate::topics::check_name;
 
@@ -113,7 +115,7 @@ fn bytes_of(config: &DescribeConfigsResourceResult) -> usize {
         + synonyms
 }
 
-/// The settings of a resource, also those of a broker that are none of its properties.
+/// The settings of a resource, also those of a broker's listeners and those that are none of its properties.
 fn describe_all(
     context: &RequestContext,
     resource: &DescribeConfigsResource,
@@ -122,6 +124,7 @@ fn describe_all(
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
     let mut described = describe(context, resource, documentation, of_topics)?;
     if resource.resource_type == BROKER {
+        described.extend(listener_settings(context.cluster(), resource, documentation));
         described.extend(custom_settings(context.cluster(), resource));
     }
     Ok(described)
@@ -194,6 +197,51 @@ fn describe(
         }
         other => Err(no_such_kind(other)),
     }
+}
+
+/// The properties of single listeners, with those of all listeners as synonyms.
+fn listener_settings(
+    cluster: &Cluster,
+    resource: &DescribeConfigsResource,
+    documentation: bool,
+) -> Vec<DescribeConfigsResourceResult> {
+    let node = &resource.resource_name;
+    let keys = resource.configuration_keys.as_deref().filter(|keys| !keys.is_empty());
+    let properties = BrokerProperties::of_node(cluster, node);
+    let is_of_all = node.is_empty();
+    let none = Values::new();
+    let own = if is_of_all { &none } else { &properties.of_broker };
+    let given: BTreeMap<&str, &str> = cluster.config.properties_of_listeners().collect();
+    let stored = own.keys().chain(properties.of_all.keys()).map(String::as_str);
+    let names: BTreeSet<&str> = stored.chain(given.keys().copied().filter(|_| !is_of_all)).collect();
+    let wanted = names.into_iter().filter(|name| keys.is_none_or(|keys| keys.iter().any(|key| key == name)));
+    let described = wanted.filter_map(|name| {
+        let setting = setting_of_listener(name)?;
+        let sources = [
+            (own.get(name).map(String::as_str), Source::DynamicBroker),
+            (properties.of_all.get(name).map(String::as_str), Source::DynamicDefaultBroker),
+            (given.get(name).copied().filter(|_| !is_of_all), Source::StaticBroker),
+        ];
+        let synonym = |(value, source): (Option<&str>, Source)| {
+            let value = value?.to_owned();
+            let value = (!setting.is_sensitive()).then_some(value);
+            Some(DescribeConfigsSynonym { name: name.to_owned(), value, source: source as i8 })
+        };
+        let mut synonyms: Vec<_> = sources.into_iter().filter_map(synonym).collect();
+        let first = synonyms.first()?.clone();
+        let chain = if is_of_all { Chain::new() } else { broker_chain(&properties, setting) };
+        let text = documentation.then(|| broker_effect(setting));
+        let of_listeners = result(setting, chain, text, true);
+        synonyms.extend(of_listeners.synonyms);
+        Some(DescribeConfigsResourceResult {
+            name: name.to_owned(),
+            value: first.value,
+            config_source: first.source,
+            synonyms,
+            ..of_listeners
+        })
+    });
+    described.collect()
 }
 
 /// The settings of a broker that are none of its properties. As in Kafka, values of unknown ones are not shown: they could be secrets.

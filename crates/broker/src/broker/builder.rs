@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::control::Control;
 use super::current_cluster::{CurrentCluster, Source};
-use super::listening::{Advertised, nth_address, prepare_scram};
+use super::listening::{Advertised, nth_address, prepare_listeners};
 use super::{Broker, StartError, secure};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, IdFloors, OpenError, Seams};
@@ -352,7 +352,7 @@ impl BrokerBuilder {
             cluster.set_nodes(node_ids);
         }
         create_missing(&cluster, topics)?;
-        prepare_scram(&cluster, &listeners)?;
+        prepare_listeners(&cluster, &listeners)?;
         if let Some(secure) = &secure {
             secure::store(&cluster, secure)?;
         }

@@ -133,8 +133,8 @@ pub(super) fn advertise_host(node: &Node) {
     node.advertise(&format!("node-{}", node.id), 9092);
 }
 
-/// Makes ready what a listener with SASL needs.
-pub(super) fn prepare_scram(
+/// Makes ready what the listeners need of the cluster.
+pub(super) fn prepare_listeners(
     cluster: &Cluster,
     listeners: &[(Listener, Arc<ActiveListener>)],
 ) -> Result<(), StartError> {
@@ -142,6 +142,7 @@ pub(super) fn prepare_scram(
         let failed = |reason| StartError::Listener { name: settings.name.clone(), reason };
         cluster.prepare_scram().map_err(failed)?;
     }
+    cluster.set_listeners(listeners.iter().map(|(_, listener)| listener.clone()).collect());
     Ok(())
 }
 

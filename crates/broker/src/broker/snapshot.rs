@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ottla_log::storage::mem::MemStorage;
 
 use super::current_cluster::Source;
-use super::listening::{Advertised, advertised_host, prepare_scram};
+use super::listening::{Advertised, advertised_host, prepare_listeners};
 use super::{Bound, Broker, BrokerBuilder, StartError};
 use crate::cluster::{Cluster, Seams, lock};
 
@@ -122,7 +122,7 @@ impl Broker {
         let floors = before.id_floors();
         let cluster = Cluster::open_above(config, nodes, seams, floors).map_err(StartError::from)?;
         cluster.transactions.renew_producers_below(floors.producer_id);
-        prepare_scram(&cluster, &self.listeners)?;
+        prepare_listeners(&cluster, &self.listeners)?;
         cluster.set_nodes(&snapshot.nodes);
         cluster.intercepts.continue_counts(&before.intercepts);
         cluster.disk_faults.continue_ids(&before.disk_faults);

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
 
+use crate::cluster::listener_certificates::ChangedCertificates;
 use crate::cluster::{Cluster, OpenError, Refusal, lock};
 use crate::config::live::{BROKER, CLIENT_METRICS, Values, check, is_custom};
 use crate::config::{BrokerConfig, TopicConfig};
@@ -51,10 +52,8 @@ impl Cluster {
         let before = self.live.values(kind, name);
         let values = change(&before)?;
         check((kind, name), &before, &values, &self.live.broker())?;
-        if kind == BROKER {
-            let checked = self.live.check_connections(name, &before, &values);
-            checked.map_err(|reason| (ErrorCode::InvalidRequest, reason))?;
-        }
+        let certificates =
+            if kind == BROKER { self.check_broker(name, &before, &values)? } else { Vec::new() };
         if before.is_empty() && name.len() > NAME_BYTES_MAX {
             let bytes = name.len();
             let reason =
@@ -91,7 +90,23 @@ impl Cluster {
         if kind == BROKER {
             self.apply_to_logs();
         }
+        for changed in certificates {
+            changed.apply();
+        }
         Ok(())
+    }
+
+    /// Checks settings of a broker that depend on others, and reads the certificates that they name.
+    fn check_broker(
+        &self,
+        name: &str,
+        before: &Values,
+        values: &Values,
+    ) -> Result<Vec<ChangedCertificates>, Refusal> {
+        let refused = |reason| (ErrorCode::InvalidRequest, reason);
+        self.live.check_connections(name, before, values).map_err(refused)?;
+        self.live.check_cleaner(name, before, values).map_err(refused)?;
+        self.read_certificates(name, before, values).map_err(refused)
     }
 
     /// Gives every log the settings that hold now.

@@ -12,7 +12,7 @@ use super::{KeyEndpointSettings, KeySource, OauthSettings, Password, PrincipalRu
 use super::{Scope, find_setting};
 
 /// The properties of one listener begin with this, its name in lower case, and a dot.
-const LISTENER_PREFIX: &str = "listener.name.";
+pub(super) const LISTENER_PREFIX: &str = "listener.name.";
 
 /// The properties that [`SecurityProperties::listeners`] reads, with and without the prefix of a listener.
 const NAMES: [&str; 29] = [
@@ -63,7 +63,7 @@ pub(crate) fn is_of_listener(name: &str) -> bool {
 }
 
 /// `ssl.keystore.location` of `listener.name.internal.ssl.keystore.location`; `None` if it is no property of one listener.
-fn property_of_listener(name: &str) -> Option<&str> {
+pub(super) fn property_of_listener(name: &str) -> Option<&str> {
     let (_, property) = name.strip_prefix(LISTENER_PREFIX)?.split_once('.')?;
     Some(without_mechanism(property))
 }
@@ -93,6 +93,12 @@ impl SecurityProperties {
 
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(Password::expose).filter(|value| !value.is_empty())
+    }
+
+    /// The properties of single listeners.
+    pub(crate) fn of_listeners(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter().filter(|(name, _)| is_of_listener(name));
+        all.map(|(name, value)| (name.as_str(), value.expose()))
     }
 
     /// The listeners for clients that `listeners` names. `None` without that property.

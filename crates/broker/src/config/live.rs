@@ -9,6 +9,7 @@ use ottla_protocol::ErrorCode;
 
 use super::connections_per_ip::ConnectionsPerIp;
 use super::group_limits::check_limits;
+use super::listener_changes::{is_of_one_broker, needs_listener, setting_of_listener};
 use super::listener_properties::is_of_listener;
 use super::settings::{Mode, Scope, check_length, find};
 use super::{BrokerConfig, number};
@@ -18,10 +19,22 @@ pub(crate) const BROKER: i8 = 4;
 pub(crate) const CLIENT_METRICS: i8 = 16;
 pub(crate) const GROUP: i8 = 32;
 
-/// The settings of a broker, or of all brokers, that are none of its properties.
+/// The settings of a broker, or of all brokers, that are none of its properties; and as many of listeners.
 const CUSTOM_SETTINGS_MAX: usize = 100;
 /// The longest of their names.
 const CUSTOM_NAME_BYTES_MAX: usize = 255;
+
+/// Kafka's text for a setting of one broker that is set for all of them.
+const NEEDS_BROKER: &str =
+    "Cannot update these configs at default cluster level, broker id must be specified";
+/// Kafka's text for a certificate without the prefix of its listener.
+const NEEDS_LISTENER: &str =
+    "These security configs can be dynamically updated only per-listener using the listener prefix";
+
+const CLEANER_THREADS: &str = "log.cleaner.threads";
+const CLEANER_BUFFER: &str = "log.cleaner.dedupe.buffer.size";
+/// Kafka's default of the buffer, which is larger than the one here.
+const CLEANER_BUFFER_BYTES: i64 = 128 << 20;
 
 /// Settings by name.
 pub(crate) type Values = BTreeMap<String, String>;
@@ -105,13 +118,28 @@ impl LiveConfig {
             return Ok(());
         }
         self.look(|state| {
-            let first = state.started_with.node_id.to_string();
-            let node = if name.is_empty() { first.as_str() } else { name };
-            let resources = ["", node].into_iter().filter_map(|resource| {
-                let stored = || state.resources.get(&(BROKER, resource.to_owned()));
-                if resource == name { Some(values) } else { stored() }
-            });
+            let resources = state.with_change(name, values).into_iter().flatten();
             state.started_with.connections_per_ip.clone().check_with(resources)
+        })
+    }
+
+    /// Refuses a cleaner with too little memory for its threads, as Kafka does. Here it has one, whatever their number is.
+    pub(crate) fn check_cleaner(&self, name: &str, before: &Values, values: &Values) -> Result<(), String> {
+        if [CLEANER_THREADS, CLEANER_BUFFER].into_iter().all(|name| before.get(name) == values.get(name)) {
+            return Ok(());
+        }
+        self.look(|state| {
+            let [of_all, own] = state.with_change(name, values);
+            let number = |setting: &str, default: i64| {
+                let changed = own.and_then(|own| own.get(setting)).or_else(|| of_all?.get(setting));
+                let value = changed.or_else(|| state.started_with.given.get(setting));
+                value.and_then(|value| value.trim().parse().ok()).unwrap_or(default)
+            };
+            let (threads, bytes) = (number(CLEANER_THREADS, 1), number(CLEANER_BUFFER, CLEANER_BUFFER_BYTES));
+            if bytes / threads.max(1) > 1 << 20 {
+                return Ok(());
+            }
+            Err(format!("{CLEANER_BUFFER} must be at least 1MB per cleaner thread."))
         })
     }
 
@@ -135,6 +163,15 @@ impl LiveConfig {
 }
 
 impl State {
+    /// The settings of all brokers and those of a node, with `values` for the resource `name`: for all brokers, the node is the first.
+    fn with_change<'a>(&'a self, name: &str, values: &'a Values) -> [Option<&'a Values>; 2] {
+        let first = self.started_with.node_id.to_string();
+        let node = if name.is_empty() { first.as_str() } else { name };
+        ["", node].map(|resource| {
+            if resource == name { Some(values) } else { self.resources.get(&(BROKER, resource.to_owned())) }
+        })
+    }
+
     /// Applies the settings of the broker to the configuration of its start.
     fn combine(&mut self) {
         let mut broker = self.started_with.clone();
@@ -142,8 +179,8 @@ impl State {
         let first = broker.node_id.to_string();
         for name in ["", first.as_str()] {
             let values = self.resources.get(&(BROKER, name.to_owned())).into_iter().flatten();
-            // Settings for plugins have no effect by design.
-            for (name, value) in values.filter(|(name, _)| !is_custom(name)) {
+            // Settings for plugins have no effect by design. Each node has its own certificates.
+            for (name, value) in values.filter(|(name, _)| !is_custom(name) && !is_of_listener(name)) {
                 if let Err(error) = broker.set(name, value) {
                     tracing::warn!(error, "a stored setting has no effect");
                 }
@@ -178,9 +215,8 @@ pub(crate) fn check(
     let mut scratch = BrokerConfig::default();
     for key in set.chain(removed) {
         if scope == Scope::Broker && is_of_listener(key) {
-            let reason =
-                format!("`{key}`: the properties of one listener cannot change while the broker runs");
-            return Err((ErrorCode::InvalidRequest, reason));
+            check_of_listener(name, key, values)?;
+            continue;
         }
         let Some(setting) = find(scope, key) else {
             if scope == Scope::Broker {
@@ -198,11 +234,10 @@ pub(crate) fn check(
         let refuse = |why: &str| Err((ErrorCode::InvalidRequest, format!("{why}: [{key}]")));
         match (scope, setting.mode) {
             (Scope::Broker, Mode::ReadOnly) => return refuse("Cannot update these configs dynamically"),
-            (Scope::Broker, Mode::PerBroker) if name.is_empty() => {
-                return refuse(
-                    "Cannot update these configs at default cluster level, broker id must be specified",
-                );
+            (Scope::Broker, _) if needs_listener(key) && values.contains_key(key) => {
+                return refuse(NEEDS_LISTENER);
             }
+            (Scope::Broker, Mode::PerBroker) if name.is_empty() => return refuse(NEEDS_BROKER),
             _ => {}
         }
         let Some(value) = values.get(key) else { continue };
@@ -227,7 +262,7 @@ pub(crate) fn check(
 /// Returns `true` for a setting of a broker that is none of its properties. Apache Kafka stores those for its plugins (KIP-226). Here they
 /// are stored without effect.
 pub(crate) fn is_custom(name: &str) -> bool {
-    find(Scope::Broker, name).is_none() && !is_of_listener(name)
+    find(Scope::Broker, name).is_none() && setting_of_listener(name).is_none()
 }
 
 /// The bytes per second that a broker copies for reassignments. Tools set them for the time of one. They are no properties of a start,
@@ -250,18 +285,41 @@ fn check_custom(key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
         let checked = number(key, value, 0, i64::MAX).map(|_| ());
         return checked.map_err(|reason| (ErrorCode::InvalidRequest, reason));
     }
-    let bytes = key.len();
-    if bytes == 0 || bytes > CUSTOM_NAME_BYTES_MAX {
-        let reason =
-            format!("the name of a setting has {bytes} bytes, 1 to {CUSTOM_NAME_BYTES_MAX} are allowed");
-        return Err((ErrorCode::InvalidConfig, reason));
-    }
+    check_name(key)?;
     check_length(key, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     let count = values.keys().filter(|name| is_custom(name) && !is_throttle(name)).count();
     if count > CUSTOM_SETTINGS_MAX {
         let reason = format!(
             "`{key}` is no property of a broker: at most {CUSTOM_SETTINGS_MAX} of such settings are stored, not {count}"
         );
+        return Err((ErrorCode::PolicyViolation, reason));
+    }
+    Ok(())
+}
+
+fn check_name(key: &str) -> Result<(), (ErrorCode, String)> {
+    let bytes = key.len();
+    if (1..=CUSTOM_NAME_BYTES_MAX).contains(&bytes) {
+        return Ok(());
+    }
+    let reason = format!("the name of a setting has {bytes} bytes, 1 to {CUSTOM_NAME_BYTES_MAX} are allowed");
+    Err((ErrorCode::InvalidConfig, reason))
+}
+
+/// Checks a property of one listener. It may be gone. As in Kafka, the listener need not exist; the cluster checks it against those
+/// that do.
+fn check_of_listener(node: &str, key: &str, values: &Values) -> Result<(), (ErrorCode, String)> {
+    let Some(value) = values.get(key) else { return Ok(()) };
+    if node.is_empty() && is_of_one_broker(key) {
+        return Err((ErrorCode::InvalidRequest, format!("{NEEDS_BROKER}: [{key}]")));
+    }
+    let Some(setting) = setting_of_listener(key) else { return check_custom(key, values) };
+    setting.check(value).map_err(|reason| (ErrorCode::InvalidRequest, reason))?;
+    check_name(key)?;
+    let count = values.keys().filter(|name| is_of_listener(name)).count();
+    if count > CUSTOM_SETTINGS_MAX {
+        let reason =
+            format!("`{key}`: at most {CUSTOM_SETTINGS_MAX} properties of listeners are stored, not {count}");
         return Err((ErrorCode::PolicyViolation, reason));
     }
     Ok(())
@@ -285,9 +343,20 @@ mod tests {
             refusal_of("1", "security.inter.broker.protocol", "PLAINTEXT"),
             "Cannot update these configs dynamically: [security.inter.broker.protocol]"
         );
-        assert_eq!(
-            refusal_of("", "ssl.keystore.location", "/etc/key.pem"),
-            "Cannot update these configs at default cluster level, broker id must be specified: [ssl.keystore.location]"
-        );
+        for name in ["ssl.client.auth", "listener.name.in.ssl.keystore.location"] {
+            assert_eq!(
+                refusal_of("", name, "none"),
+                format!(
+                    "Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
+                )
+            );
+        }
+        for node in ["", "1"] {
+            assert_eq!(
+                refusal_of(node, "ssl.keystore.location", "/etc/key.pem"),
+                "These security configs can be dynamically updated only per-listener using the listener prefix: \
+                 [ssl.keystore.location]"
+            );
+        }
     }
 }

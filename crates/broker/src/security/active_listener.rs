@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use rustls::ServerConnection;
 
 use super::Principal;
+use super::listener_tls::ListenerTls;
 use super::sasl::SaslServer;
-use super::tls::TlsFiles;
 use crate::config::Listener;
 use crate::places::Places;
 
@@ -19,7 +19,7 @@ pub(crate) struct ActiveListener {
     /// The position among the listeners of a node, which has an address for each.
     pub(crate) index: usize,
     pub(crate) name: String,
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) tls: Option<ListenerTls>,
     pub(crate) sasl: Option<SaslServer>,
     /// The connections that have not authenticated yet.
     pub(crate) unauthenticated: Places,
@@ -34,7 +34,7 @@ impl ActiveListener {
         Ok(Self {
             index,
             name: settings.name.clone(),
-            tls: settings.tls.clone().map(TlsFiles::load).transpose()?,
+            tls: settings.tls.clone().map(ListenerTls::load).transpose()?,
             sasl: settings.sasl.clone().map(SaslServer::new).transpose()?,
             unauthenticated: Places::unauthenticated(),
         })
@@ -43,7 +43,7 @@ impl ActiveListener {
     /// The identity of a client's certificate. With SASL, the login names the client, and no rule has to match the certificate.
     ///
     /// # Errors
-    /// Those of [`TlsFiles::principal_of`].
+    /// Those of [`ListenerTls::principal_of`].
     pub(crate) fn principal_of(&self, connection: &ServerConnection) -> Result<Option<Principal>, String> {
         match &self.tls {
             Some(tls) if self.sasl.is_none() => tls.principal_of(connection),

@@ -1,6 +1,7 @@
 //! Identities of clients, and their rights. The settings are in `config`.
 //!
 //! - `active_listener`: a listener as the connections of a running broker see it.
+//! - `listener_tls`: the TLS of a listener at each node.
 //! - `tls`: the server's side of TLS, with certificates that are read again when they change.
 //! - `principal`: the identity of a client.
 //! - `sasl`: the server's side of SASL.
@@ -18,6 +19,7 @@ pub(crate) mod acl_index;
 pub(crate) mod active_listener;
 mod audit;
 mod authorizer;
+mod listener_tls;
 mod principal;
 pub(crate) mod sasl;
 pub(crate) mod scram_credentials;

@@ -55,6 +55,11 @@ impl TlsFiles {
         Ok(Self { settings, loaded: Mutex::new(Loaded { stamps, looked: None, config }) })
     }
 
+    /// The settings, whose files were read.
+    pub(super) fn settings(&self) -> &TlsSettings {
+        &self.settings
+    }
+
     /// The acceptor of a new connection. The old certificates stay in use while new ones cannot be read.
     pub(crate) fn acceptor(&self, now: Instant) -> TlsAcceptor {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
