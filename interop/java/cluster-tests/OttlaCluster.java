@@ -154,6 +154,16 @@ class OttlaCluster implements ClusterInstance {
                 properties.put(name, value);
             }
         });
+        // The one process is the controller, too, whose properties count where no broker has its own.
+        config.perServerOverrideProperties().forEach((id, own) -> {
+            if (!brokerIds().contains(id)) {
+                own.forEach((name, value) -> {
+                    if (ofBrokers.stream().noneMatch(ofBroker -> ofBroker.containsKey(name))) {
+                        properties.put(name, value);
+                    }
+                });
+            }
+        });
         var racks = ofBrokers.stream().map(own -> own.get("broker.rack")).toList();
         if (isWithoutNewProtocol()) {
             properties.put("group.coordinator.rebalance.protocols", "classic");
