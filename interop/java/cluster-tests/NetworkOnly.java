@@ -21,12 +21,14 @@ import org.junit.jupiter.api.extension.ReflectiveInvocationContext;
 import org.opentest4j.TestAbortedException;
 
 /**
- * Aborts each test that needs more of its cluster than the brokers' network: the objects of a broker in the test's own process,
- * or the network of controllers. The same tests apply to Apache Kafka and to Ottla.
+ * Aborts each test that needs more of its cluster than the brokers' network: the objects or the metrics of a broker in the test's own
+ * process, or the network of controllers. The same tests apply to Apache Kafka and to Ottla.
  */
 public final class NetworkOnly implements InvocationInterceptor {
     private static final Set<String> INTERNALS = Set.of(
         "controllers", "controllerIds", "controllerBoundPorts", "bootstrapControllers", "authorizers");
+    /** The metrics of all brokers in the process, without a network. */
+    private static final String METRICS = "org.apache.kafka.server.metrics.KafkaYammerMetrics";
 
     @Override
     public <T> T interceptTestClassConstructor(
@@ -59,6 +61,10 @@ public final class NetworkOnly implements InvocationInterceptor {
     @Override
     public void interceptTestTemplateMethod(
             Invocation<Void> invocation, ReflectiveInvocationContext<Method> context, ExtensionContext extension) throws Throwable {
+        if (MethodUses.uses(context.getExecutable(), METRICS)) {
+            invocation.skip();
+            throw aborted("KafkaYammerMetrics");
+        }
         call(invocation, context);
     }
 

@@ -28,7 +28,7 @@ const CLASSES: &str = include_str!("kafka-tests-classes.txt");
 /// The folder of our Java classes.
 const FOLDER: &str = "interop/java/cluster-tests";
 /// Those for both sides. Ours has all.
-const COMMON: &[&str] = &["ListTests.java", "NetworkOnly.java", "RunTests.java"];
+const COMMON: &[&str] = &["ListTests.java", "MethodUses.java", "NetworkOnly.java", "RunTests.java"];
 /// JUnit finds `NetworkOnly` by this file.
 const SERVICE: (&str, &str) =
     ("META-INF/services/org.junit.jupiter.api.extension.Extension", "ottla.card.NetworkOnly\n");
