@@ -96,7 +96,7 @@ impl SharePartition {
     /// Acquires records for a member. `spans` are the batches of a read at `fetch_offset`, in order.
     ///
     /// Available records that the read should have had, but has not, were removed by compaction and are archived. So are
-    /// records that no consumer sees: those of aborted transactions, and control records.
+    /// records of aborted transactions, which no consumer sees, and control records that no consumer has acknowledged the first time.
     pub(crate) fn acquire(
         &mut self,
         now: Instant,
@@ -108,7 +108,7 @@ impl SharePartition {
         let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else { return Vec::new() };
         let start = self.start;
         let mut archived = self.archive_removed(fetch_offset, first_span.base);
-        for span in spans.iter().filter(|span| span.is_unseen) {
+        for span in spans.iter().filter(|span| span.is_unseen || span.is_control) {
             archived.extend(self.archive(span.base, span.last));
         }
         let (left, last) = (acquirer.records_max, last_span.last);

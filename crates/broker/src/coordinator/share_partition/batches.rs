@@ -15,8 +15,10 @@ const WINDOW_BYTES: usize = 4096;
 pub(crate) struct BatchSpan {
     pub(crate) base: i64,
     pub(crate) last: i64,
-    /// No consumer sees its records: it has control records, records of an aborted transaction, or none.
+    /// No consumer sees its records: it has those of an aborted transaction, or none.
     pub(crate) is_unseen: bool,
+    /// It has control records. A consumer gets them, as in Apache Kafka, and acknowledges them as gaps.
+    pub(crate) is_control: bool,
     /// Its place in the chain.
     pub(crate) begin: usize,
     pub(crate) end: usize,
@@ -55,6 +57,7 @@ pub(crate) fn spans(
                 base: header.base_offset,
                 last,
                 is_unseen: is_unseen(&header, aborted),
+                is_control: header.is_control(),
                 begin: before + at,
                 end: before + end_at,
             });
@@ -76,7 +79,8 @@ fn is_unseen(header: &BatchHeader, aborted: &[AbortedTransaction]) -> bool {
         transaction.producer_id == header.producer_id
             && (transaction.first_offset..=transaction.last_offset).contains(&header.base_offset)
     };
-    header.is_control() || header.record_count == 0 || header.is_transactional() && aborted.iter().any(is_in)
+    let is_aborted = || header.is_transactional() && !header.is_control() && aborted.iter().any(is_in);
+    header.record_count == 0 || is_aborted()
 }
 
 /// The part of a file, or of memory, in which headers are looked up.

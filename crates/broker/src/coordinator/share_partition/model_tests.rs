@@ -123,7 +123,7 @@ impl World {
         let base = self.log.last().map_or(0, |span| span.last + 1);
         let last = base + self.rng.i64(0..12);
         let is_unseen = self.rng.u8(..8) == 0;
-        self.log.push(BatchSpan { base, last, is_unseen, begin: 0, end: 0 });
+        self.log.push(BatchSpan { base, last, is_unseen, is_control: false, begin: 0, end: 0 });
         if !is_unseen {
             self.records.extend((base..=last).map(|offset| (offset, Record::default())));
         }

@@ -25,7 +25,9 @@ const LIMITS: ShareLimits = ShareLimits {
 pub(super) fn batches_of_ten(from: i64, end: i64) -> Vec<BatchSpan> {
     let bases = (0..).map(|number| number * 10).take_while(|base| *base < end);
     let spans = bases.filter(|base| base + 9 >= from);
-    spans.map(|base| BatchSpan { base, last: base + 9, is_unseen: false, begin: 0, end: 0 }).collect()
+    spans
+        .map(|base| BatchSpan { base, last: base + 9, is_unseen: false, is_control: false, begin: 0, end: 0 })
+        .collect()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the start of a virtual time")]
@@ -223,7 +225,8 @@ fn stored_batches_are_continued() {
 #[test]
 fn records_that_no_consumer_sees_are_archived() {
     let mut story = Story::new();
-    let span = |base, last, is_unseen| BatchSpan { base, last, is_unseen, begin: 0, end: 0 };
+    let span =
+        |base, last, is_unseen| BatchSpan { base, last, is_unseen, is_control: false, begin: 0, end: 0 };
     let acquirer =
         Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 50, batch_size: 500 };
     let spans = [span(0, 4, true), span(5, 9, false), span(10, 10, true), span(12, 14, false)];
@@ -241,7 +244,7 @@ fn records_that_no_consumer_sees_are_archived() {
     assert_eq!(story.partition.start_offset(), 20);
 }
 
-/// The start behind transaction markers and aborted records at the end of the log was not stored, and the group had a lag.
+/// The start behind aborted records at the end of the log was not stored, and the group had a lag.
 #[test]
 fn the_start_behind_records_that_no_consumer_sees_is_stored() {
     let mut story = Story::new();
@@ -249,18 +252,43 @@ fn the_start_behind_records_that_no_consumer_sees_is_stored() {
     story.ack("a", 0, 9, AckType::Accept).expect("a has the lock");
     let acquirer =
         Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 10, batch_size: 500 };
-    let marker = BatchSpan { base: 10, last: 10, is_unseen: true, begin: 0, end: 0 };
-    assert_eq!(story.partition.acquire(story.now, &acquirer, &LIMITS, 10, &[marker]), []);
+    let aborted = BatchSpan { base: 10, last: 10, is_unseen: true, is_control: false, begin: 0, end: 0 };
+    assert_eq!(story.partition.acquire(story.now, &acquirer, &LIMITS, 10, &[aborted]), []);
     let write = story.partition.next_write().expect("the start has moved");
     assert_eq!((write.start_offset, write.delivery_complete_count), (11, 0));
     assert_eq!(write.batches, []);
     story.partition.complete_write(true);
     // Records that are acquired hold the start: it is stored with their acknowledgement.
-    let span = |base, last, is_unseen| BatchSpan { base, last, is_unseen, begin: 0, end: 0 };
+    let span =
+        |base, last, is_unseen| BatchSpan { base, last, is_unseen, is_control: false, begin: 0, end: 0 };
     let spans = [span(11, 11, true), span(12, 14, false)];
     let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 11, &spans);
     assert_eq!(acquired, [Acquired { first: 12, last: 14, delivery_count: 1 }]);
     assert!(!story.partition.has_changes());
+    story.partition.check();
+}
+
+/// They were archived by the broker: clients that count acknowledged offsets missed them. One that does not acknowledge them gets
+/// them once, and they are no dead letters.
+#[test]
+fn control_records_are_delivered_once() {
+    let mut story = Story::new();
+    let span =
+        |base, last, is_control| BatchSpan { base, last, is_unseen: false, is_control, begin: 0, end: 0 };
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 50, batch_size: 500 };
+    let spans = [span(0, 4, false), span(5, 5, true), span(6, 9, false), span(10, 10, true)];
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &spans);
+    assert_eq!(acquired, [Acquired { first: 0, last: 10, delivery_count: 1 }]);
+    story.ack("a", 5, 5, AckType::Gap).expect("a has the lock");
+    assert_eq!(story.state_of(5), Some(RecordState::Archived));
+    for (first, last) in [(0, 4), (6, 10)] {
+        story.ack("a", first, last, AckType::Release).expect("a has the lock");
+    }
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &spans);
+    let batch = |first, last| Acquired { first, last, delivery_count: 2 };
+    assert_eq!(acquired, [batch(0, 4), batch(6, 9)]);
+    assert_eq!(story.state_of(10), Some(RecordState::Archived));
     story.partition.check();
 }
 
