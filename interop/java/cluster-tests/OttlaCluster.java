@@ -50,6 +50,11 @@ class OttlaCluster implements ClusterInstance {
     private static final Pattern REFUSED = Pattern.compile("no broker property is called `([^`]+)`");
     private static final long STOP_SECONDS = 10;
     private static final long CHANGED_WITHIN_MS = 60_000;
+    /**
+     * The longest time after which Java's clients try to connect again ({@code reconnect.backoff.max.ms} with its jitter), and some for
+     * the connection. A broker of Apache Kafka takes longer to start; until then the requests of clients fail without being sent.
+     */
+    private static final long RECONNECTED_WITHIN_MS = 1_500;
 
     private final ClusterConfig config;
     private final List<String> addresses = new ArrayList<>();
@@ -259,6 +264,11 @@ class OttlaCluster implements ClusterInstance {
     public void startBroker(int id) {
         fault(id, "start");
         shutDown.remove(id);
+        try {
+            Thread.sleep(RECONNECTED_WITHIN_MS);
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     /** The ids without objects: {@code NetworkOnly} replaces those. */
