@@ -34,7 +34,6 @@ use tokio::time::Instant;
 
 use self::background::BackgroundThreads;
 use self::features::Features;
-pub(crate) use self::features::TRANSACTION_VERSION;
 use self::files::Walk;
 pub(crate) use self::leadership::Election;
 pub(crate) use self::leadership::LEADER_EPOCH_KEY;
@@ -206,6 +205,9 @@ pub enum OpenError {
     /// The data is not Ottla's.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The feature levels of a new cluster.
+    #[error("features: {0}")]
+    Features(String),
 }
 
 /// The reason why a topic could not be created or changed.
@@ -230,6 +232,7 @@ impl Cluster {
         let (mut rng, now_ms) = (fastrand::Rng::with_seed(seed), clock.now_ms());
         let format = check_format(&*storage)?;
         let mut journal = open_journal(storage.clone(), format, now_ms)?;
+        features::record_initial(&mut journal, &config, now_ms)?;
         let id = cluster_id(&mut journal, &mut rng, now_ms)?;
         let next = next_producer_id_of(&journal).max(floors.producer_id);
         let first_epoch = first_leader_epoch(&mut journal, floors.leader_epoch, now_ms)?;

@@ -11,11 +11,13 @@
 //! - `oauth`: the checks of OAUTHBEARER tokens.
 //! - `listener_properties`: listeners under Kafka's property names; `jaas` reads the options of login modules.
 //! - `racks`: the racks of nodes, and the replica that consumers read from.
+//! - `feature_settings`: the feature levels of a new cluster.
 //! - `live`: settings that change at run time, of brokers, groups and client metrics.
 
 mod connections_per_ip;
 mod consumer_groups;
 pub(crate) mod dead_letter_queues;
+mod feature_settings;
 mod group_limits;
 mod jaas;
 mod listener;
@@ -53,6 +55,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use connections_per_ip::ConnectionsPerIp;
+use feature_settings::NewClusterFeatures;
 use listener_properties::{SecurityProperties, is_of_listener};
 
 use crate::internal_topics::SEGMENT_BYTES;
@@ -231,6 +234,10 @@ pub struct BrokerConfig {
     pub given: BTreeMap<String, String>,
     /// The release of Apache Kafka whose API versions are the highest that are answered. 4.3 by default.
     pub as_version: KafkaLevel,
+    /// The feature levels of a new cluster.
+    pub(crate) new_cluster_features: NewClusterFeatures,
+    /// `unstable.feature.versions.enable`: one value for all nodes, or one for each. None is `false`.
+    pub(crate) unstable_features: Vec<bool>,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
     /// The most that `max.connections` can be: file descriptors are left for others.
@@ -302,6 +309,8 @@ impl Default for BrokerConfig {
             super_users: Vec::new(),
             allow_everyone_without_acls: false,
             as_version: KafkaLevel::default(),
+            new_cluster_features: NewClusterFeatures::default(),
+            unstable_features: Vec::new(),
             given: BTreeMap::new(),
             topic_defaults: TopicConfig::default(),
             connections_per_ip: ConnectionsPerIp::default(),
@@ -434,6 +443,9 @@ impl BrokerConfig {
             },
             "broker.rack" => self.racks = racks::racks_of(value)?,
             "replica.selector.class" => self.replica_selector = value.parse()?,
+            "unstable.feature.versions.enable" => {
+                self.unstable_features = feature_settings::unstable_features(name, value)?;
+            }
             "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
             "delete.topic.enable" => self.delete_topics = boolean(name, value)?,
             "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,

@@ -49,11 +49,6 @@ impl KafkaLevel {
         }
     }
 
-    /// Returns whether this level has share groups. 4.1 has them as a preview, which is off by default.
-    pub(crate) fn has_share_groups(self) -> bool {
-        self >= Self::V4_3
-    }
-
     /// Returns whether this level has finalized features: transactions with the epoch bump came with 4.0.
     pub(crate) fn has_transaction_version_2(self) -> bool {
         self >= Self::V4_1

@@ -33,6 +33,7 @@ mod deletion_clock;
 mod disk_faults;
 mod drain;
 mod durable_append;
+mod feature_levels;
 mod fetch_sessions;
 mod flush;
 #[cfg(feature = "fuzzing")]
@@ -45,6 +46,7 @@ mod kafka_level;
 mod keyed_map;
 mod lifecycle;
 mod memory;
+mod metadata_version;
 mod metrics;
 mod metrics_text;
 mod node_address;

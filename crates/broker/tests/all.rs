@@ -26,6 +26,7 @@ mod deadlines;
 mod disk_faults;
 mod documents;
 mod elections;
+mod features;
 mod fetch;
 mod flips;
 mod flush;

@@ -107,6 +107,31 @@ fn a_text_has_all_metrics_of_the_table_in_its_order() {
     assert_eq!(types.collect::<Vec<_>>(), expected);
 }
 
+/// The chapter about features.
+const FEATURES: &str = "\n## Features\n\n\
+     The features of Apache Kafka (KIP-584) have levels. ApiVersions has the levels that the node supports and those of the\n\
+     cluster. UpdateFeatures and `kafka-features.sh` change the levels of the cluster, with Kafka's rules and errors. Releases\n\
+     before 4.1 have no features here (`--as-version`).\n\n\
+     | Feature | Levels in 4.1 | Levels in 4.3 | New cluster | Effect |\n|---|---|---|--:|---|\n\
+     | `transaction.version` | 0 to 2 | 0 to 2 | 2 | With 2, Java's clients and Ottla's use the transactions of KIP-890. |\n\
+     | `group.version` | 0 to 1 | 0 to 1 | 1 | With 0, requests of consumer groups of the new protocol get UNSUPPORTED_VERSION. |\n\
+     | `share.version` | none | 0 to 1 | 1 | With 0, requests of share groups get UNSUPPORTED_VERSION. |\n\
+     | `metadata.version` | 7 to 27 | 7 to 30 | the highest | Below 11 (3.5-IV2), AlterUserScramCredentials gets UNSUPPORTED_VERSION. |\n\
+     | `kraft.version` | 0 to 1 | 0 to 1 | 0 | none |\n\
+     | `eligible.leader.replicas.version` | 0 to 1 | 0 to 1 | 0 | none |\n\
+     | `streams.version` | none | 0 to 1 | 0 | none |\n\n\
+     - In Apache Kafka, `metadata.version` is the format of the records in KRaft's metadata log. This broker has no such log, and its\n\
+       journal has the same format at each level. A downgrade is refused where the records of Kafka differ.\n\
+     - `kraft.version`, `eligible.leader.replicas.version` and `streams.version` are stored and shown, so that\n\
+       `kafka-features.sh upgrade --release-version 4.3` succeeds. This broker has no quorum that can change, no eligible leader\n\
+       replicas and no streams groups. Levels above 0 are logged as a warning.\n\
+       `eligible.leader.replicas.version` 1 needs `metadata.version` 23, as in Kafka.\n\
+     - A new cluster can begin with the levels of a release, as with `kafka-storage.sh format`: `ottla broker --release-version 3.9`.\n\
+       `--feature group.version=1` sets one level and can be repeated. A data directory that exists keeps its levels.\n\
+     - The levels of a data directory are stored with the first change, or at once with one of these options. Without a stored level,\n\
+       `metadata.version` is the highest of the release.\n\
+     - `unstable.feature.versions.enable` adds `metadata.version` 31 (4.4-IV0), which Kafka 4.3 has for tests.\n";
+
 /// The chapter about dead-letter queues.
 const DEAD_LETTERS: &str = "\n## Dead-letter queues of share groups (Apache Kafka 4.4)\n\n\
      Apache Kafka has them since 4.4 (KIP-1191). Here they are an option: a share group without\n\
@@ -159,18 +184,13 @@ fn document() -> String {
          redirects consumers with a `client.rack` to a replica in that rack (KIP-392). The replicas of new partitions\n\
          are in different racks.\n\n\
          ## APIs\n\n\
-         The highest version of each API by `--as-version`; the lowest is the same for all. Releases before 4.1\n\
-         have no finalized features; 4.1 and 4.3 have `transaction.version` 2, which UpdateFeatures changes, and\n\
-         `group.version` 1. 4.3 has `share.version` 1, too.\n\n\
+         The highest version of each API by `--as-version`; the lowest is the same for all.\n\n\
          Groups of the new protocol (KIP-848) have everything, including the online migration from and to the classic\n\
          protocol. Patterns have the syntax of RE2.\n\n\
          Share groups (KIP-932) are in `__consumer_offsets`, and the states of their partitions in `__share_group_state`, which is\n\
          pruned as in Kafka. A member gets its partitions with the first heartbeat: their states are initialized before it is\n\
          answered. An initialization that fails, for instance because `memory.max.bytes` has no room, is tried again 30 seconds after\n\
          its start.\n\n\
-         ApiVersions announces a finalized feature only if clients can rely on it. `metadata.version` is missing: it is the level of the records in KRaft's\n\
-         metadata log, and this broker has no such log. Java's clients of 4.3 decide by `transaction.version` alone; for\n\
-         everything else they read the versions of the APIs.\n\n\
          Some answers of administrative APIs differ from Apache Kafka's:\n\n\
          - AlterPartitionReassignments: the nodes share one copy of the data, so that a change is complete when it is answered.\n\
            ListPartitionReassignments lists none, and a cancellation has nothing to cancel. One of the new replicas must be up.\n\
@@ -182,9 +202,8 @@ fn document() -> String {
            `request_percentage` is the time of one processor: the time of the thread that serves the client, and the processor time that work for\n\
            its requests takes on other threads. `ip` is an address, not a host name.\n\
          - AlterUserScramCredentials: credentials are stored, as salted keys. Listeners with SCRAM authenticate with them.\n\
-         - UpdateFeatures: `transaction.version` can be changed, `group.version` and `share.version` cannot.\n\
          - DescribeQuorum: the quorum has one voter, the controller. AddRaftVoter and RemoveRaftVoter are refused as with\n\
-           `kraft.version` 0.\n\
+           `kraft.version` 0, at each level of that feature.\n\
          - UnregisterBroker removes a node that is down; a node that runs is refused. Another node then leads the partitions whose only\n\
            replica it had. In Kafka they stay without a leader.\n\
          - ACLs need `authorizer.class.name`; without it, the requests get SECURITY_DISABLED. With it, the rules are those of\n\
@@ -204,6 +223,7 @@ fn document() -> String {
         }
         out += "\n";
     }
+    out += FEATURES;
     out += DEAD_LETTERS;
     out += "\n## Topics\n\n| Configuration | Default | Broker's default | Effect |\n|---|---|---|---|\n";
     for setting in settings(Scope::Topic) {

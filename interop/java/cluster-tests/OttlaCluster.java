@@ -28,9 +28,7 @@ import java.util.stream.IntStream;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
-import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
@@ -41,13 +39,13 @@ import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
-import org.apache.kafka.server.common.Feature;
 import org.apache.kafka.server.fault.FaultHandlerException;
 
 /** A cluster in one process of {@code ottla broker}; the system property {@code ottla.binary} is its program. */
 class OttlaCluster implements ClusterInstance {
     private static final String READY_LINE = "listening on ";
     private static final Pattern REFUSED = Pattern.compile("no broker property is called `([^`]+)`");
+    private static final String UNSTABLE_FEATURES = "unstable.feature.versions.enable";
     private static final long STOP_SECONDS = 10;
     private static final long CHANGED_WITHIN_MS = 60_000;
     /**
@@ -89,40 +87,6 @@ class OttlaCluster implements ClusterInstance {
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
-        if (!config.features().isEmpty()) {
-            updateFeatures();
-        }
-    }
-
-    /** Ottla has a property and no level without the new protocol of groups. */
-    private boolean isWithoutNewProtocol() {
-        return Short.valueOf((short) 0).equals(config.features().get(Feature.GROUP_VERSION));
-    }
-
-    /** Ottla starts with the newest levels of features, and tests of older ones expect those from the start. */
-    private void updateFeatures() {
-        try (Admin admin = admin()) {
-            var levels = admin.describeFeatures().featureMetadata().get().finalizedFeatures();
-            Map<String, FeatureUpdate> updates = new HashMap<>();
-            config.features().forEach((feature, level) -> {
-                if (feature == Feature.GROUP_VERSION && isWithoutNewProtocol()) {
-                    return;
-                }
-                var now = levels.get(feature.featureName());
-                short before = now == null ? 0 : now.maxVersionLevel();
-                if (level != before) {
-                    var kind = level < before ? FeatureUpdate.UpgradeType.UNSAFE_DOWNGRADE : FeatureUpdate.UpgradeType.UPGRADE;
-                    updates.put(feature.featureName(), new FeatureUpdate(level, kind));
-                }
-            });
-            if (!updates.isEmpty()) {
-                admin.updateFeatures(updates, new UpdateFeaturesOptions()).all().get();
-            }
-        } catch (ExecutionException error) {
-            throw new IllegalStateException("ottla broker refuses features", error.getCause());
-        } catch (InterruptedException error) {
-            throw new IllegalStateException(error);
-        }
     }
 
     /** Starts the broker, or returns the property that it refuses. */
@@ -137,6 +101,9 @@ class OttlaCluster implements ClusterInstance {
         if (config.brokerSecurityProtocol() == SecurityProtocol.PLAINTEXT) {
             command.addAll(List.of("--listen", "127.0.0.1:0", "--advertise", "localhost"));
         }
+        // As kafka-storage.sh format, with which Apache Kafka's clusters for tests begin.
+        command.addAll(List.of("--release-version", config.metadataVersion().version()));
+        config.features().forEach((feature, level) -> command.addAll(List.of("--feature", feature.featureName() + "=" + level)));
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
         return readAddresses(new BufferedReader(new InputStreamReader(process.getInputStream())));
     }
@@ -146,6 +113,8 @@ class OttlaCluster implements ClusterInstance {
         Map<String, String> properties = new LinkedHashMap<>(Map.of(
             // The first id of Apache Kafka's brokers, which tests have as a constant.
             "node.id", "0",
+            // The first controller of Apache Kafka's clusters for tests: errors of features name it.
+            "controller.quorum.voters", "3000@localhost:9093",
             "group.initial.rebalance.delay.ms", "0",
             "log.cleaner.dedupe.buffer.size", "2097152",
             "offsets.topic.num.partitions", "5",
@@ -170,9 +139,10 @@ class OttlaCluster implements ClusterInstance {
             }
         });
         var racks = ofBrokers.stream().map(own -> own.get("broker.rack")).toList();
-        if (isWithoutNewProtocol()) {
-            properties.put("group.coordinator.rebalance.protocols", "classic");
-        }
+        // Apache Kafka's clusters for tests have the levels of features that are not for production.
+        var unstable = ofBrokers.stream()
+            .map(own -> own.getOrDefault(UNSTABLE_FEATURES, properties.getOrDefault(UNSTABLE_FEATURES, "true"))).toList();
+        properties.put(UNSTABLE_FEATURES, Set.copyOf(unstable).size() == 1 ? unstable.get(0) : String.join(",", unstable));
         if (racks.stream().allMatch(Objects::nonNull)) {
             properties.put("broker.rack", String.join(",", racks));
         }

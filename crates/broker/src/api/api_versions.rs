@@ -6,12 +6,9 @@ use ottla_protocol::messages::api_versions::{
 use ottla_protocol::{ApiKey, ErrorCode};
 
 use super::{Api, RequestContext};
-use crate::cluster::features::{
-    FinalizedFeatures, GROUP_VERSION, GROUP_VERSION_LEVEL, SHARE_VERSION, SHARE_VERSION_LEVEL,
-};
-use crate::cluster::{Cluster, TRANSACTION_VERSION};
+use crate::cluster::Cluster;
 use crate::config::live::CLIENT_METRICS;
-use crate::transactions::metadata::TransactionVersion;
+use crate::feature_levels::Feature;
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
@@ -24,9 +21,7 @@ impl Api for ApiVersionsRequest {
         }
         let mut response = ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() };
         if context.version >= 3 && context.cluster().config.as_version.has_transaction_version_2() {
-            let has_share_groups = context.cluster().config.as_version.has_share_groups();
-            let finalized = context.cluster().finalized_features();
-            add_features(&mut response, context.version, finalized, has_share_groups);
+            add_features(&mut response, &context);
         }
         response
     }
@@ -42,30 +37,25 @@ impl Api for ApiVersionsRequest {
     }
 }
 
-/// The features that clients look at before they use a protocol: transactions with the epoch bump of KIP-890, consumer
-/// groups of KIP-848, and share groups of KIP-932.
-///
-/// Others are added when they are complete.
-fn add_features(
-    response: &mut ApiVersionsResponse,
-    version: i16,
-    finalized: FinalizedFeatures,
-    has_share_groups: bool,
-) {
+/// The features of this node, and the levels of the cluster. Clients look at them before they use a protocol.
+fn add_features(response: &mut ApiVersionsResponse, context: &RequestContext) {
+    let cluster = context.cluster();
+    let finalized = cluster.finalized_features();
     // KAFKA-17011: version 3 of Java's client fails on a minimum of 0.
-    let min_version = i16::from(version < 4);
-    let features = [
-        (TRANSACTION_VERSION, TransactionVersion::SERVER.level(), finalized.transaction_version),
-        (GROUP_VERSION, GROUP_VERSION_LEVEL, GROUP_VERSION_LEVEL),
-    ];
-    let share_groups = (SHARE_VERSION, SHARE_VERSION_LEVEL, SHARE_VERSION_LEVEL);
-    for (name, max_version, level) in features.into_iter().chain(has_share_groups.then_some(share_groups)) {
-        let name = name.to_owned();
+    let lowest_min = i16::from(context.version < 4);
+    for feature in Feature::ALL {
+        let levels = cluster.config.levels_of_node(feature, context.node());
+        let max_version = *levels.end();
+        if max_version == 0 {
+            continue;
+        }
+        let name = feature.name().to_owned();
         response.supported_features.push(SupportedFeatureKey {
             name: name.clone(),
-            min_version,
+            min_version: lowest_min.max(*levels.start()),
             max_version,
         });
+        let level = finalized.level(feature);
         // A feature of level 0 is off, and not finalized.
         if level > 0 {
             response.finalized_features.push(FinalizedFeatureKey {

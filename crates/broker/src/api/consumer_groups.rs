@@ -35,7 +35,7 @@ const CONSUMER_MEMBER: i8 = 1;
 
 impl Api for ConsumerGroupHeartbeatRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupHeartbeatResponse {
-        if !context.cluster().config.consumer_groups.enabled {
+        if !context.cluster().has_consumer_groups() {
             return self.refuse(&context, ErrorCode::UnsupportedVersion);
         }
         let group_id = self.group_id.clone();
@@ -205,7 +205,7 @@ async fn resolve(
 
 impl Api for ConsumerGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ConsumerGroupDescribeResponse {
-        if !context.cluster().config.consumer_groups.enabled {
+        if !context.cluster().has_consumer_groups() {
             return self.refuse(&context, ErrorCode::UnsupportedVersion);
         }
         let is_requested = self.include_authorized_operations;

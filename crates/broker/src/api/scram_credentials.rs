@@ -1,6 +1,6 @@
 //! DescribeUserScramCredentials and AlterUserScramCredentials. Listeners with SCRAM authenticate with the credentials.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_user_scram_credentials::{
@@ -73,6 +73,9 @@ impl Api for DescribeUserScramCredentialsRequest {
 impl Api for AlterUserScramCredentialsRequest {
     async fn handle(self, context: RequestContext) -> AlterUserScramCredentialsResponse {
         let changes = changes_of(self);
+        if !context.cluster().has_scram() {
+            return without_scram(&changes);
+        }
         let alter = move |cluster: &Cluster| cluster.alter_scram_credentials(changes);
         let outcomes = context.cluster().change_topics(alter).await;
         let results = outcomes.into_iter().map(|(user, outcome)| {
@@ -93,6 +96,17 @@ impl Api for AlterUserScramCredentialsRequest {
         });
         AlterUserScramCredentialsResponse { results: results.collect(), ..Default::default() }
     }
+}
+
+/// The response below the first level of `metadata.version` with SCRAM: each user once, as in Kafka.
+fn without_scram(changes: &[ScramChange]) -> AlterUserScramCredentialsResponse {
+    let users: BTreeSet<&str> = changes.iter().map(ScramChange::user).collect();
+    let results = users.into_iter().map(|user| AlterUserScramCredentialsResult {
+        user: user.to_owned(),
+        error_code: ErrorCode::UnsupportedVersion,
+        error_message: Some("The current metadata.version does not support SCRAM".to_owned()),
+    });
+    AlterUserScramCredentialsResponse { results: results.collect(), ..Default::default() }
 }
 
 fn changes_of(request: AlterUserScramCredentialsRequest) -> Vec<ScramChange> {

@@ -15,6 +15,12 @@ use crate::coordinator::share_partition::settings::settings_of;
 
 impl Api for ShareAcknowledgeRequest {
     async fn handle(self, context: RequestContext) -> ShareAcknowledgeResponse {
+        if !context.cluster().has_share_groups() {
+            return ShareAcknowledgeResponse {
+                error_code: ErrorCode::UnsupportedVersion,
+                ..Default::default()
+            };
+        }
         match answer(self, &context).await {
             Ok(response) => response,
             Err(error_code) => ShareAcknowledgeResponse { error_code, ..Default::default() },

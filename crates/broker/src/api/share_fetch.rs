@@ -66,6 +66,9 @@ struct Targets {
 
 impl Api for ShareFetchRequest {
     async fn handle(self, context: RequestContext) -> ShareFetchResponse {
+        if !context.cluster().has_share_groups() {
+            return ShareFetchResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
+        }
         match answer(self, &context).await {
             Ok(response) => response,
             Err(error_code) => ShareFetchResponse { error_code, ..Default::default() },

@@ -32,6 +32,9 @@ const UNKNOWN: i64 = -1;
 
 impl Api for DescribeShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> DescribeShareGroupOffsetsResponse {
+        if !context.cluster().has_share_groups() {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         let mut groups = Vec::with_capacity(self.groups.len());
         // A group that is named again is an error, because it may have other topics there.
         let mut seen = BTreeSet::new();
@@ -156,6 +159,9 @@ async fn describe_topic(
 
 impl Api for AlterShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> AlterShareGroupOffsetsResponse {
+        if !context.cluster().has_share_groups() {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
             return self.refuse(&context, code);
         }
@@ -240,6 +246,9 @@ fn message_of(code: ErrorCode) -> Option<String> {
 
 impl Api for DeleteShareGroupOffsetsRequest {
     async fn handle(self, context: RequestContext) -> DeleteShareGroupOffsetsResponse {
+        if !context.cluster().has_share_groups() {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         if let Err(code) = check_coordinator_of_named(&context, &self.group_id) {
             return self.refuse(&context, code);
         }

@@ -29,6 +29,9 @@ const LEAVES: i32 = -1;
 
 impl Api for ShareGroupHeartbeatRequest {
     async fn handle(self, context: RequestContext) -> ShareGroupHeartbeatResponse {
+        if !context.cluster().has_share_groups() {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         let group_id = self.group_id.clone();
         let answer = async {
             check(&self)?;
@@ -94,6 +97,9 @@ fn check(request: &ShareGroupHeartbeatRequest) -> Result<(), Refusal> {
 
 impl Api for ShareGroupDescribeRequest {
     async fn handle(self, context: RequestContext) -> ShareGroupDescribeResponse {
+        if !context.cluster().has_share_groups() {
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
+        }
         let is_requested = self.include_authorized_operations;
         let groups = without_repeats(self.group_ids, String::clone).into_iter().map(|group_id| {
             if let Err(code) = check_coordinator_of_named(&context, &group_id) {

@@ -1,5 +1,8 @@
 //! UpdateFeatures: changes the finalized levels of features.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::update_features::{
     FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse,
@@ -7,7 +10,7 @@ use ottla_protocol::messages::update_features::{
 
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
-use crate::cluster::features::{FeatureChange, UpgradeKind};
+use crate::feature_levels::{FeatureChange, UpgradeKind};
 
 /// Types of an upgrade.
 const UPGRADE: i8 = 1;
@@ -17,8 +20,7 @@ const UNSAFE_DOWNGRADE: i8 = 3;
 impl Api for UpdateFeaturesRequest {
     async fn handle(self, context: RequestContext) -> UpdateFeaturesResponse {
         let (version, dry_run) = (context.version, self.validate_only);
-        let changes: Vec<FeatureChange> =
-            self.feature_updates.into_iter().map(|update| change_of(update, version)).collect();
+        let changes = changes_of(self.feature_updates, version);
         let names: Vec<String> = changes.iter().map(|change| change.feature.clone()).collect();
         let update = move |cluster: &Cluster| cluster.update_features(&changes, dry_run);
         match context.cluster().change_topics(update).await {
@@ -40,12 +42,29 @@ impl Api for UpdateFeaturesRequest {
     }
 }
 
+/// The changes in the order of the request. Of those of one feature, the last one applies.
+fn changes_of(updates: Vec<FeatureUpdateKey>, version: i16) -> Vec<FeatureChange> {
+    let mut changes: Vec<FeatureChange> = Vec::with_capacity(updates.len());
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for change in updates.into_iter().map(|update| change_of(update, version)) {
+        match places.entry(change.feature.clone()) {
+            Entry::Occupied(place) => changes[*place.get()] = change,
+            Entry::Vacant(place) => {
+                place.insert(changes.len());
+                changes.push(change);
+            }
+        }
+    }
+    changes
+}
+
 fn change_of(update: FeatureUpdateKey, version: i16) -> FeatureChange {
     let kind = match update.upgrade_type {
         // Version 0 has a flag instead of a type.
-        _ if version == 0 && update.allow_downgrade => UpgradeKind::Downgrade,
+        _ if version == 0 && update.allow_downgrade => UpgradeKind::SafeDowngrade,
         UPGRADE => UpgradeKind::Upgrade,
-        SAFE_DOWNGRADE | UNSAFE_DOWNGRADE => UpgradeKind::Downgrade,
+        SAFE_DOWNGRADE => UpgradeKind::SafeDowngrade,
+        UNSAFE_DOWNGRADE => UpgradeKind::UnsafeDowngrade,
         _ => UpgradeKind::Unknown,
     };
     FeatureChange { feature: update.feature, level: update.max_version_level, kind }

@@ -271,6 +271,7 @@ impl BrokerBuilder {
         let (config, nodes) = (&self.config, self.nodes);
         let checked = config.check_groups().and_then(|()| config.check_node_ids(nodes));
         let checked = checked.and_then(|()| config.check_racks(nodes));
+        let checked = checked.and_then(|()| config.check_features(nodes));
         checked.and_then(|()| config.connections_per_ip.check()).map_err(StartError::Property)
     }
 

@@ -3,21 +3,15 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use ottla_log::Journal;
 use ottla_protocol::ErrorCode;
-use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, OpenError, Refusal, json, lock};
+use crate::cluster::{CLUSTER_ID_KEY, Cluster, OpenError, Refusal, json, lock};
+use crate::config::BrokerConfig;
 use crate::data_dir;
-use crate::transactions::metadata::TransactionVersion;
+use crate::feature_levels::{Feature, FeatureChange, FinalizedFeatures, NodeLevels};
+use crate::metadata_version::MetadataVersion;
 
-/// Kafka's name of the feature of consumer groups, and its level with the groups of KIP-848. It does not change.
-pub(crate) const GROUP_VERSION: &str = "group.version";
-pub(crate) const GROUP_VERSION_LEVEL: i16 = 1;
-/// Kafka's name of the feature of share groups, and its level with the groups of KIP-932. It does not change.
-pub(crate) const SHARE_VERSION: &str = "share.version";
-pub(crate) const SHARE_VERSION_LEVEL: i16 = 1;
-/// Kafka's name of the feature of transactions.
-pub(crate) const TRANSACTION_VERSION: &str = "transaction.version";
 const FEATURES_KEY: &[u8] = b"features";
 
 /// The finalized features.
@@ -26,36 +20,20 @@ pub(crate) struct Features {
     finalized: Mutex<FinalizedFeatures>,
 }
 
-/// The levels of features and their epoch. It is the journal's record, too.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct FinalizedFeatures {
-    /// Grows with each change.
-    pub(crate) epoch: i64,
-    /// 0: the feature is off.
-    pub(crate) transaction_version: i16,
-}
-
-impl Default for FinalizedFeatures {
-    fn default() -> Self {
-        Self { epoch: 0, transaction_version: TransactionVersion::SERVER.level() }
+/// Records the levels with which a new cluster begins, if they are not the defaults. A cluster without an id is new.
+pub(super) fn record_initial(
+    journal: &mut Journal,
+    config: &BrokerConfig,
+    now_ms: i64,
+) -> Result<(), OpenError> {
+    if journal.get(CLUSTER_ID_KEY).is_some() {
+        return Ok(());
     }
-}
-
-/// A change of one feature.
-#[derive(Clone, Debug)]
-pub(crate) struct FeatureChange {
-    pub(crate) feature: String,
-    pub(crate) level: i16,
-    pub(crate) kind: UpgradeKind,
-}
-
-/// The kinds of change that a request can allow.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum UpgradeKind {
-    Upgrade,
-    /// A downgrade, safe or not: the features of this broker can be lowered without a loss.
-    Downgrade,
-    Unknown,
+    if let Some(initial) = config.initial_features().map_err(OpenError::Features)? {
+        let value = json(&initial).map_err(|(_, reason)| OpenError::Features(reason))?;
+        journal.put(now_ms, Bytes::from_static(FEATURES_KEY), Some(value))?;
+    }
+    Ok(())
 }
 
 impl Cluster {
@@ -71,60 +49,96 @@ impl Cluster {
         Ok(())
     }
 
-    /// The finalized features.
+    /// The finalized features. Levels above those of `--as-version`, or of a start with levels for tests, are stored and not shown.
     pub(crate) fn finalized_features(&self) -> FinalizedFeatures {
-        *lock(&self.features.finalized)
+        let mut finalized = *lock(&self.features.finalized);
+        for feature in Feature::ALL {
+            let max = *self.config.cluster_levels(feature).end();
+            finalized.set(feature, finalized.level(feature).min(max));
+        }
+        finalized
+    }
+
+    fn stored_level(&self, feature: Feature) -> i16 {
+        lock(&self.features.finalized).level(feature)
+    }
+
+    /// Returns whether requests of groups of the new protocol (KIP-848) are answered.
+    pub(crate) fn has_consumer_groups(&self) -> bool {
+        self.config.consumer_groups.enabled && self.stored_level(Feature::Group) > 0
+    }
+
+    /// Returns whether requests of share groups (KIP-932) are answered.
+    pub(crate) fn has_share_groups(&self) -> bool {
+        self.stored_level(Feature::Share) > 0
+    }
+
+    /// Returns whether SCRAM credentials can be changed.
+    pub(crate) fn has_scram(&self) -> bool {
+        self.stored_level(Feature::Metadata) >= MetadataVersion::WITH_SCRAM
     }
 
     /// Changes levels of features: all of them or none. They are durable when this returns: it waits for a sync.
     pub(crate) fn update_features(&self, changes: &[FeatureChange], dry_run: bool) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
-        let mut finalized = self.finalized_features();
+        let now = self.finalized_features();
+        let stored = *lock(&self.features.finalized);
+        let mut after = stored;
+        let of_metadata = changes.iter().find(|change| change.feature == Feature::Metadata.name());
+        let metadata_version = of_metadata.map_or(now.level(Feature::Metadata), |change| change.level);
         for change in changes {
-            self.check_feature(change, finalized.transaction_version)?;
-            if change.feature == TRANSACTION_VERSION {
-                finalized.transaction_version = change.level;
+            let nodes = self.levels_of_nodes(&change.feature);
+            let feature = change.check(now, &nodes, metadata_version).map_err(|reason| {
+                let reason = format!(
+                    "The update failed for all features since the following feature had an error: {reason}"
+                );
+                (ErrorCode::InvalidUpdateVersion, reason)
+            })?;
+            if change.level != now.level(feature) {
+                after.set(feature, change.level);
             }
         }
-        if dry_run || finalized.transaction_version == self.finalized_features().transaction_version {
+        if dry_run || after == stored {
             return Ok(());
         }
-        finalized.epoch += 1;
-        self.put_durably(&[(Bytes::from_static(FEATURES_KEY), Some(json(&finalized)?))])?;
-        *lock(&self.features.finalized) = finalized;
+        after.epoch += 1;
+        self.put_durably(&[(Bytes::from_static(FEATURES_KEY), Some(json(&after)?))])?;
+        *lock(&self.features.finalized) = after;
+        for feature in [Feature::Kraft, Feature::EligibleLeaderReplicas, Feature::Streams] {
+            let level = after.level(feature);
+            if level > stored.level(feature) {
+                tracing::warn!(
+                    feature = feature.name(),
+                    level,
+                    "this broker does not have the feature: the level has no effect"
+                );
+            }
+        }
         Ok(())
     }
 
-    fn check_feature(&self, change: &FeatureChange, now: i16) -> Result<(), Refusal> {
-        let FeatureChange { feature, level, kind } = change;
-        let max = TransactionVersion::SERVER.level();
-        let has_features = self.config.as_version.has_transaction_version_2();
-        let has_share_groups = self.config.as_version.has_share_groups();
-        let fixed = match &**feature {
-            GROUP_VERSION if has_features => Some(GROUP_VERSION_LEVEL),
-            SHARE_VERSION if has_share_groups => Some(SHARE_VERSION_LEVEL),
-            _ => None,
+    /// The controller and the brokers, in the words of Kafka's errors, with the levels that each has.
+    fn levels_of_nodes(&self, name: &str) -> Vec<NodeLevels> {
+        let levels = |node: i32| {
+            Feature::of_name(name).map_or(0..=0, |feature| self.config.levels_of_node(feature, node))
         };
-        let reason = if let Some(fixed) = fixed {
-            if *level == fixed {
-                return Ok(());
-            }
-            format!("this broker has level {fixed} only")
-        } else if !has_features || feature != TRANSACTION_VERSION {
-            format!(
-                "this broker has no feature of that name; it has `{TRANSACTION_VERSION}` and `{GROUP_VERSION}` since 4.1, `{SHARE_VERSION}` since 4.3"
-            )
-        } else if !(0..=max).contains(level) {
-            format!("the levels are 0 to {max}")
-        } else if *kind == UpgradeKind::Unknown {
-            "the type of the upgrade is unknown: use 1 (upgrade), 2 or 3 (downgrade)".to_owned()
-        } else if *level < now && *kind == UpgradeKind::Upgrade {
-            format!("the level is {now}: the request does not allow a downgrade")
-        } else if *level > now && *kind == UpgradeKind::Downgrade {
-            format!("the level is {now}: a downgrade cannot raise it")
-        } else {
-            return Ok(());
-        };
-        Err((ErrorCode::InvalidUpdateVersion, format!("feature `{feature}` to level {level}: {reason}")))
+        let leader = self.controller();
+        let id = self.config.first_voter().unwrap_or(leader);
+        let controller = (format!("Local controller {id}"), levels(leader));
+        let brokers = self.node_ids().map(|id| (format!("Broker {id}"), levels(id)));
+        std::iter::once(controller).chain(brokers).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka_level::KafkaLevel;
+    use crate::transactions::metadata::TransactionVersion;
+
+    #[test]
+    fn the_coordinator_has_the_highest_level_of_transactions() {
+        let levels = Feature::Transaction.levels(KafkaLevel::V4_3, false);
+        assert_eq!(*levels.end(), TransactionVersion::SERVER.level());
     }
 }

@@ -345,6 +345,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     ("connections.max.reauth.ms", "A session that is not renewed in this time ends."),
     ("controller.listener.names", "Listeners of these names are ignored."),
     (
+        "controller.quorum.voters",
+        "The id of the first voter is the name of the controller in the errors of UpdateFeatures.",
+    ),
+    (
         "default.replication.factor",
         "The replicas of topics that are created without a number; at most as many as there are nodes.",
     ),
@@ -422,6 +426,10 @@ const BROKER_EFFECTS: &[(&str, &str)] = &[
     (
         "transaction.state.log.replication.factor",
         "The replicas of `__transaction_state`; at most as many as there are nodes.",
+    ),
+    (
+        "unstable.feature.versions.enable",
+        "The nodes have the levels of features that Kafka has for tests; or a list with one value for each node.",
     ),
 ];
 

@@ -65,6 +65,12 @@ pub(crate) struct Args {
     /// Answers the API versions and features of an older release of Apache Kafka: 0.11, 2.8, 3.9, 4.1 or 4.3 [default: 4.3]
     #[arg(long, value_name = "VERSION", value_parser = completed(str::parse::<KafkaLevel>, VERSIONS), hide_possible_values = true)]
     as_version: Option<KafkaLevel>,
+    /// The release whose feature levels a new data directory begins with, as in kafka-storage.sh format: 4.1, 3.9-IV0
+    #[arg(long, value_name = "VERSION")]
+    release_version: Option<String>,
+    /// The level of a feature that a new data directory begins with, as in kafka-storage.sh format; may be repeated
+    #[arg(long, value_name = "NAME=LEVEL", value_parser = feature_level)]
+    feature: Vec<(String, i16)>,
     /// The form of the log on standard error
     #[arg(long, value_enum, value_name = "text|json", default_value = "text", hide_possible_values = true)]
     pub(crate) log_format: LogFormat,
@@ -132,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(level) = args.as_version {
         config.as_version = level;
     }
+    args.set_features(&mut config);
     args.check(&properties)?;
     let data = server.data.clone();
     let listeners = args.listeners(&config)?;
@@ -211,6 +218,16 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    /// Sets the feature levels of a new data directory.
+    fn set_features(&self, config: &mut BrokerConfig) {
+        if let Some(name) = &self.release_version {
+            config.set_release_version(name);
+        }
+        for (feature, level) in &self.feature {
+            config.set_feature_level(feature, *level);
+        }
     }
 
     /// The listeners of the flags, or of the properties. None with `--secure`, which makes its own.
@@ -299,6 +316,16 @@ impl Args {
             LogFormat::Json => tracing::warn!(target: "ottla", "{text}"),
         }
     }
+}
+
+/// Parses `NAME=LEVEL`.
+fn feature_level(text: &str) -> Result<(String, i16), String> {
+    let (name, level) = key_value(text)?;
+    let number = level
+        .trim()
+        .parse::<i16>()
+        .map_err(|_| format!("`{level}` is no level: use a number, such as {name}=1"))?;
+    Ok((name, number))
 }
 
 fn runtime(threads: u16) -> Result<Runtime, Failure> {

@@ -74,6 +74,21 @@ fn a_demo_of_a_directory_splits_long_lines() {
     assert!(ended.stdout.contains("acknowledged: "), "{ended:?}");
 }
 
+/// The levels of a new data directory, as in `kafka-storage.sh format`.
+#[test]
+fn levels_of_features_that_do_not_exist_are_refused() {
+    let start = ["broker", "--durability", "memory", "--listen", "127.0.0.1:0"];
+    for (flag, value, words) in [
+        ("--release-version", "3.3-IV1", "Unknown metadata.version '3.3-IV1'"),
+        ("--feature", "no.such.version=1", "Unsupported feature: no.such.version"),
+        ("--feature", "group.version=2", "No feature:group.version with feature level 2"),
+        ("--feature", "group.version=on", "use a number"),
+        ("--feature", "group.version", "key=value"),
+    ] {
+        ottla(&[&start[..], &[flag, value]].concat(), "").failed(2, &[words]);
+    }
+}
+
 /// Shells offered the names of files for values that are known.
 #[test]
 fn shells_complete_known_values() {
