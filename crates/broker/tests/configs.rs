@@ -85,15 +85,16 @@ fn every_topic_setting_of_kafka_can_be_set_and_is_described() {
     for keys in [None, Some(&[][..])] {
         let described = describe(&mut connection, TOPIC, "orders", keys);
         let names: Vec<&str> = described.configs.iter().map(|config| &*config.name).collect();
-        // Those of Apache Kafka 4.4 are described once they are set.
-        let all = settings(Scope::Topic).iter().filter(|setting| setting.since.is_none());
+        // Those of Apache Kafka 4.4 and internal ones are described once they are set.
+        let is_described = |setting: &&Setting| setting.since.is_none() && !setting.is_internal;
+        let all = settings(Scope::Topic).iter().filter(is_described);
         let all: Vec<&str> = all.map(|setting| setting.name).collect();
         assert_eq!((names, described.configs.len()), (all, 33));
         assert!(described.configs.iter().all(|config| config.config_source == 5 && config.config_type > 0));
         assert!(described.configs.iter().all(|config| config.documentation.is_some()));
     }
     for setting in settings(Scope::Topic) {
-        let default = setting.default.unwrap_or_default();
+        let Some(default) = setting.default else { continue };
         altered(&mut connection, TOPIC, "orders", &[(SET, setting.name, default)]);
         assert_eq!(value(&mut connection, TOPIC, "orders", setting.name), (default.to_owned(), 1));
     }
@@ -104,6 +105,21 @@ fn every_topic_setting_of_kafka_can_be_set_and_is_described() {
         assert_eq!(code, ErrorCode::InvalidConfig, "{reason}");
         assert!(reason.contains(name), "{reason}");
     }
+}
+
+/// No topic setting had this name.
+#[test]
+fn an_internal_topic_setting_is_accepted_and_described_where_it_is_set() {
+    const NAME: &str = "internal.segment.bytes";
+    let (_broker, mut connection) = start(&MemStorage::new(), |builder| builder);
+    let shown = |connection: &mut Raw| {
+        let described = describe(connection, TOPIC, "orders", None).configs;
+        described.into_iter().find(|config| config.name == NAME).and_then(|config| config.value)
+    };
+    assert_eq!(shown(&mut connection), None);
+    altered(&mut connection, TOPIC, "orders", &[(SET, NAME, "1000")]);
+    assert_eq!(shown(&mut connection).as_deref(), Some("1000"));
+    assert_eq!(value(&mut connection, TOPIC, "orders", NAME), ("1000".into(), 1));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::settings::{Scope, check_length, find};
 use super::{Durability, number};
 
 const SEGMENT_BYTES: &str = "segment.bytes";
+const INTERNAL_SEGMENT_BYTES: &str = "internal.segment.bytes";
 pub(crate) const ACCEPTS_DEAD_LETTERS: &str = "errors.deadletterqueue.group.enable";
 const REMOTE_STORAGE: &str = "remote.storage.enable";
 const MIN_INSYNC: &str = "min.insync.replicas";
@@ -37,6 +38,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are synced at once.",
     ),
     ("index.interval.bytes", "Bytes of log per index entry."),
+    (
+        INTERNAL_SEGMENT_BYTES,
+        "For tests, as in Apache Kafka: it wins over `segment.bytes` and can be smaller.",
+    ),
     ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),
     ("max.message.bytes", "The largest batch."),
     (
@@ -170,6 +175,10 @@ impl TopicConfig {
             // Checked when it was set.
             let _ = apply(&mut config, name, value);
         }
+        // Whatever `segment.bytes` is.
+        if let Some(value) = self.values.get(INTERNAL_SEGMENT_BYTES) {
+            let _ = apply(&mut config, INTERNAL_SEGMENT_BYTES, value);
+        }
         // A batch that is accepted without a codec is accepted with one.
         let message_bytes_max = config.message_bytes_max as usize;
         config.decompressed_bytes_max = config.decompressed_bytes_max.max(message_bytes_max);
@@ -217,6 +226,7 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
             config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
         }
         SEGMENT_BYTES => config.segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32,
+        INTERNAL_SEGMENT_BYTES => config.segment_bytes = number(name, value, 1, i64::from(i32::MAX))? as u32,
         "segment.jitter.ms" => config.segment_jitter_ms = number(name, value, 0, i64::MAX)?,
         "segment.ms" => config.segment_ms = number(name, value, 1, i64::MAX)?,
         "segment.index.bytes" => {
@@ -277,6 +287,22 @@ fn ratio(name: &str, value: &str) -> Result<f64, String> {
 mod tests {
     use super::super::BrokerConfig;
     use super::*;
+
+    /// No topic setting had this name.
+    #[test]
+    fn the_internal_size_of_segments_wins_and_can_be_smaller() {
+        let size = |settings: &[(&str, &str)]| {
+            let mut topic = TopicConfig::default();
+            for (name, value) in settings {
+                topic.set(name, value).expect("a setting");
+            }
+            topic.log_config(&TopicConfig::default(), Durability::Disk).segment_bytes
+        };
+        let (internal, documented) = (("internal.segment.bytes", "1000"), ("segment.bytes", "2097152"));
+        assert_eq!((size(&[]), size(&[internal])), (1 << 30, 1000));
+        assert_eq!((size(&[internal, documented]), size(&[documented, internal])), (1000, 1000));
+        assert!(TopicConfig::default().set("internal.segment.bytes", "0").is_err());
+    }
 
     /// They were stored, and had no effect.
     #[test]
