@@ -34,7 +34,7 @@ const CONNECT_TIMEOUT_MS: &str = "5000";
 pub(crate) struct ConnectArgs {
     /// Bootstrap servers, as `host` or `host:port`, separated by commas [default: the variable OTTLA_BROKERS, or
     /// 127.0.0.1:9092]
-    #[arg(short, long, value_name = "HOST:PORT,...")]
+    #[arg(short, long, visible_aliases = ["bootstrap-server", "bootstrap-servers"], value_name = "HOST:PORT,...")]
     pub(crate) brokers: Option<String>,
     /// A client property, by librdkafka's or Java's name; may be repeated: the last value of a key applies
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]

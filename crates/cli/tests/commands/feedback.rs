@@ -19,6 +19,16 @@ fn the_command_line_wins_over_the_environment() {
     assert_eq!(listed.stdout, "orders\n");
 }
 
+/// The names of Kafka's tools were unknown.
+#[test]
+fn the_servers_may_be_given_by_the_names_of_kafkas_tools() {
+    let broker = broker(1);
+    for name in ["--bootstrap-server", "--bootstrap-servers"] {
+        let listed = ottla(&["topics", "list", name, &broker.bootstrap_servers()], "").succeeded();
+        assert_eq!(listed.stdout, "orders\n", "{name}");
+    }
+}
+
 #[test]
 fn records_without_acknowledgements_are_not_called_acknowledged() {
     let broker = broker(1);
