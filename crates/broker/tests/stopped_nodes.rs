@@ -71,12 +71,7 @@ fn read(connection: &mut Raw, index: i32) -> (ErrorCode, ErrorCode, usize) {
         vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
     let fetch = FetchRequest { replica_id: -1, session_epoch: -1, topics, ..Default::default() };
     let fetched = connection.ask(12, &fetch).expect("an answer").responses.remove(0).partitions.remove(0);
-    let partition = ListOffsetsPartition {
-        partition_index: index,
-        timestamp: -1,
-        current_leader_epoch: -1,
-        ..Default::default()
-    };
+    let partition = ListOffsetsPartition { partition_index: index, timestamp: -1, current_leader_epoch: -1 };
     let topics = vec![ListOffsetsTopic { name: "orders".into(), partitions: vec![partition] }];
     let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
     let listed = connection.ask(7, &request).expect("an answer").topics.remove(0).partitions.remove(0);
