@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
+use pkcs8::pkcs5::EncryptionScheme;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -28,6 +29,10 @@ use crate::config::{ClientAuth, Pem, TlsSettings, TlsVersion};
 
 /// The least time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The most iterations of PBKDF2 for the password of a key: NIST's number for critical keys, which takes seconds.
+const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
+/// The most memory of scrypt for the password of a key, in all its lanes. OWASP recommends as much.
+const SCRYPT_BYTES_MAX: u64 = 128 << 20;
 
 /// The settings and the configuration from their files.
 #[derive(Debug)]
@@ -239,10 +244,36 @@ fn private_key(pem: &Pem, password: Option<&Password>) -> Result<PrivateKeyDer<'
         .map_err(|error| damaged(error.to_string()))?;
     let encrypted =
         EncryptedPrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|error| damaged(error.to_string()))?;
+    check_cost(&encrypted.encryption_algorithm)?;
     let key = encrypted
         .decrypt(password.expose())
         .map_err(|error| format!("ssl.keystore: ssl.key.password does not decrypt the key: {error}"))?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}
+
+/// Refuses a key whose password costs too much time or memory. A client can name a key, and other changes wait for it.
+fn check_cost(scheme: &EncryptionScheme) -> Result<(), String> {
+    let EncryptionScheme::Pbes2(parameters) = scheme else { return Ok(()) };
+    if let Some(pbkdf2) = parameters.kdf.pbkdf2() {
+        let iterations = pbkdf2.iteration_count;
+        if iterations > PBKDF2_ITERATIONS_MAX {
+            return Err(format!(
+                "ssl.keystore: the key is encrypted with {iterations} iterations of PBKDF2, at most {PBKDF2_ITERATIONS_MAX} are allowed"
+            ));
+        }
+    }
+    if let Some(scrypt) = parameters.kdf.scrypt() {
+        let (n, r, p) = (scrypt.cost_parameter, scrypt.block_size, scrypt.parallelization);
+        let bytes = n.checked_mul(128 * u64::from(r)).and_then(|bytes| bytes.checked_mul(u64::from(p)));
+        // The decryption panics for N=0.
+        if n == 0 || bytes.is_none_or(|bytes| bytes > SCRYPT_BYTES_MAX) {
+            return Err(format!(
+                "ssl.keystore: the key is encrypted with scrypt and N={n}, r={r}, p={p}: N is at least 1, and 128*N*r*p at most \
+                 {SCRYPT_BYTES_MAX} bytes"
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -334,5 +365,31 @@ mod tests {
         assert_eq!(config(KEY).err(), None, "Apache Kafka serves it");
         let refused = config(OTHER_KEY).err().unwrap_or_default();
         assert!(refused.contains("KeyMismatch"), "{refused}");
+    }
+
+    /// PBKDF2 with 2^31 iterations, and scrypt with N=2^40 and with N=0.
+    const COSTLY_KEYS: [&str; 3] = [
+        "MH4wWgYJKoZIhvcNAQUNME0wLAYJKoZIhvcNAQUMMB8ECHNhbHRzYWx0AgUAgAAA\n\
+         ADAMBggqhkiG9w0CCQUAMB0GCWCGSAFlAwQBKgQQAAAAAAAAAAAAAAAAAAAAAAQg\n\
+         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
+        "MHcwUwYJKoZIhvcNAQUNMEYwJQYJKwYBBAHaRwQLMBgECHNhbHRzYWx0AgYBAAAA\n\
+         AAACAQgCAQEwHQYJYIZIAWUDBAEqBBAAAAAAAAAAAAAAAAAAAAAABCAAAAAAAAAA\n\
+         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==\n",
+        "MHIwTgYJKoZIhvcNAQUNMEEwIAYJKwYBBAHaRwQLMBMECHNhbHRzYWx0AgEAAgEI\n\
+         AgEBMB0GCWCGSAFlAwQBKgQQAAAAAAAAAAAAAAAAAAAAAAQgAAAAAAAAAAAAAAAA\n\
+         AAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
+    ];
+
+    /// A client that may change a broker's configuration could end the process with one, or hold up all other changes for an hour.
+    #[test]
+    fn keys_whose_passwords_cost_too_much_are_refused() {
+        let password = Password::from("secret");
+        let reasons = ["2147483648 iterations", "N=1099511627776, r=8, p=1", "N=0, r=8, p=1"];
+        for (key, reason) in COSTLY_KEYS.into_iter().zip(reasons) {
+            let pem =
+                format!("-----BEGIN ENCRYPTED PRIVATE KEY-----\n{key}-----END ENCRYPTED PRIVATE KEY-----\n");
+            let error = private_key(&Pem::Text(pem.into()), Some(&password)).expect_err("refused");
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }
