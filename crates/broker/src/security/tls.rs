@@ -1,5 +1,7 @@
 //! The server's side of TLS. Certificates are read again when their files change.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -29,6 +31,8 @@ use crate::config::{ClientAuth, Pem, TlsSettings, TlsVersion};
 
 /// The least time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The most bytes of a file that are read. The length in its metadata can be wrong: that of files in `/proc` is 0.
+const READ_BYTES_MAX: u64 = 16 << 20;
 /// The most iterations of PBKDF2 for the password of a key: NIST's number for critical keys, which takes seconds.
 const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
 /// The most memory of scrypt for the password of a key, in all its lanes. OWASP recommends as much.
@@ -217,7 +221,19 @@ fn text(property: &str, pem: &Pem) -> Result<Password, String> {
 }
 
 fn read(property: &str, path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{property}: {}: {error}", path.display()))
+    let text = File::open(path).and_then(read_text);
+    text.map_err(|error| format!("{property}: {}: {error}", path.display()))
+}
+
+/// Reads a text to its end. Fails if it is too long.
+fn read_text(source: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    source.take(READ_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > READ_BYTES_MAX {
+        let reason = format!("more than {READ_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    }
+    Ok(text)
 }
 
 /// All certificates in a PEM text, at least one.
@@ -365,6 +381,14 @@ mod tests {
         assert_eq!(config(KEY).err(), None, "Apache Kafka serves it");
         let refused = config(OTHER_KEY).err().unwrap_or_default();
         assert!(refused.contains("KeyMismatch"), "{refused}");
+    }
+
+    /// `/proc/self/pagemap` is a file of 0 bytes with about 256 GiB to read. The broker read them all if a client named it.
+    #[test]
+    fn a_file_without_an_end_is_not_read_whole() {
+        let error = read_text(io::repeat(b'x')).expect_err("refused");
+        assert!(error.to_string().contains("more than 16777216 bytes"), "{error}");
+        assert_eq!(read_text(&b"short"[..]).expect("read"), "short");
     }
 
     /// PBKDF2 with 2^31 iterations, and scrypt with N=2^40 and with N=0.
