@@ -132,6 +132,8 @@ pub struct Cluster {
     pub(crate) journal: Arc<Mutex<Journal>>,
     /// Held during a change of topics, which can take long.
     pub(crate) topic_changes: Mutex<()>,
+    /// Held while a node starts or stops, and while a leader is chosen: a node that was seen up must not stop before it leads.
+    pub(crate) leader_changes: Mutex<()>,
     turns: Turns,
     background: BackgroundThreads,
     pub(crate) data_lock: DataLock,
@@ -278,6 +280,7 @@ impl Cluster {
             state: RwLock::default(),
             journal: Arc::new(Mutex::new(journal)),
             topic_changes: Mutex::new(()),
+            leader_changes: Mutex::new(()),
             turns: Turns::default(),
             background: BackgroundThreads::default(),
             data_lock: DataLock::default(),

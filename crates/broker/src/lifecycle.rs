@@ -103,6 +103,7 @@ impl Cluster {
             let partitions = made.next().unwrap_or_else(|| Err(storage_refusal("no result")))?;
             let topic = Arc::new(Topic { name, id, config, replication, assignments, partitions });
             self.add(topic.clone());
+            self.lead_created(&topic, 0);
             Ok(topic)
         });
         results.collect()
@@ -521,7 +522,9 @@ impl Cluster {
         let made =
             self.create_all(&[&creation]).pop().unwrap_or_else(|| Err(storage_refusal("no result")))?;
         let partitions = topic.partitions.iter().cloned().chain(made).collect();
-        self.replace(Topic { assignments, partitions, ..(*topic).clone() });
+        let grown = Topic { assignments, partitions, ..(*topic).clone() };
+        self.replace(grown.clone());
+        self.lead_created(&grown, have as usize);
         Ok(())
     }
 

@@ -1,13 +1,16 @@
 //! A node that is stopped: its partitions are led by other replicas, or by none until one starts, as in Kafka.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use ottla_broker::{Broker, BrokerConfig, BrokerThread};
+use ottla_broker::{Broker, BrokerConfig, BrokerThread, Clock, Cluster};
+use ottla_log::storage::Storage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_partition_reassignments::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use ottla_protocol::messages::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, TopicPartitions};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -194,6 +197,41 @@ fn a_partition_without_a_leader_gets_one_with_other_replicas_or_without_the_node
     // A node that is removed never returns with its replica.
     assert!(cluster.decommission(3));
     assert_eq!(shown(&mut first, 2), (ErrorCode::None, 1, vec![1], vec![1], Vec::new()));
+}
+
+/// The creation of a topic takes a while. The node led the partition that was created before it stopped, until it started again.
+#[test]
+fn a_node_that_stops_during_the_creation_of_a_topic_leads_no_partition_of_it() {
+    let disk = MemStorage::new();
+    let cluster: Arc<OnceLock<Weak<Cluster>>> = Arc::default();
+    let (seen, stopping, is_stopped) = (disk.clone(), cluster.clone(), AtomicBool::new(false));
+    let now_ms = move || {
+        // The first partition has its leader when the third one is created.
+        if let Some(cluster) = stopping.get().and_then(Weak::upgrade)
+            && seen.file_len("orders-2/partition.metadata").is_ok()
+            && !is_stopped.swap(true, Ordering::Relaxed)
+        {
+            assert!(cluster.take_down(1));
+        }
+        1_000_000
+    };
+    let builder = Broker::builder().storage(Arc::new(disk)).nodes(3).clock(Clock::Custom(Arc::new(now_ms)));
+    let broker = builder.spawn().expect("a broker");
+    cluster.set(Arc::downgrade(&broker.cluster())).expect("it was empty");
+    let mut third = Raw::connect(broker.addresses()[2]);
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: 3,
+        replication_factor: 2,
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+    let created = third.ask(7, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    assert!(!broker.cluster().is_up(1), "it stopped during the creation");
+    let led = ErrorCode::None;
+    assert_eq!(shown(&mut third, 0), (led, 2, vec![1, 2], vec![2], vec![1]));
+    assert_eq!(shown(&mut third, 2), (led, 3, vec![3, 1], vec![3], vec![1]));
 }
 
 /// The error and the node of a coordinator.

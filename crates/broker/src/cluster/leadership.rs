@@ -190,6 +190,7 @@ impl Cluster {
     /// partition that is offline.
     pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
         let partition = self.partition(topic, index).filter(|partition| partition.unavailable().is_none());
+        let _leaders = lock(&self.leader_changes);
         match (partition, self.node(node)) {
             (Some(partition), Some(node)) if node.is_up() => {
                 self.lead(&partition, node.id);
@@ -208,6 +209,7 @@ impl Cluster {
         let topic = self.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
         let partition = usize::try_from(index).ok().and_then(|index| topic.partitions.get(index));
         let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let _leaders = lock(&self.leader_changes);
         let leader = partition.leader();
         let (is_needed, node, refusal) = match election {
             Election::Preferred => {
@@ -235,6 +237,7 @@ impl Cluster {
         Ok(())
     }
 
+    /// Makes a node the leader. The caller holds the lock of `leader_changes`.
     pub(crate) fn lead(&self, partition: &Partition, node: i32) {
         if partition.unavailable().is_none() && partition.leader() != node {
             partition.lead(node, self.reserve_epoch(partition));
@@ -343,6 +346,7 @@ impl Cluster {
     /// takes it up.
     pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
         let Some(node) = self.node(id) else { return false };
+        let _leaders = lock(&self.leader_changes);
         if !node.turn(up) {
             return true;
         }
@@ -355,7 +359,8 @@ impl Cluster {
     }
 
     /// Gives a leader to the partitions without one of which a replica is up, and makes a node the leader of its preferred partitions. In
-    /// Kafka the controller does the latter within five minutes, unless `auto.leader.rebalance.enable` is off.
+    /// Kafka the controller does the latter within five minutes, unless `auto.leader.rebalance.enable` is off. The caller holds the lock of
+    /// `leader_changes`.
     pub(crate) fn lead_preferred(&self, id: i32) {
         self.lead_where(|_, partition| partition.leader() == NO_LEADER);
         if !self.config.rebalances_leaders {
@@ -373,16 +378,30 @@ impl Cluster {
 
     /// Moves the partitions that a node leads to other nodes, except for those of the coordinators' topics.
     pub(crate) fn lead_elsewhere(&self, id: i32) {
+        let _leaders = lock(&self.leader_changes);
         self.lead_where(|_, partition| partition.leader() == id && !partition.is_internal);
     }
 
-    /// Gives other leaders to the partitions of a node that was removed, also to those that would wait for its return.
+    /// Gives other leaders to the partitions of a node that was removed, also to those that would wait for its return. The caller holds
+    /// the lock of `leader_changes`.
     pub(crate) fn lead_without(&self, id: i32) {
         let is_affected = |topic: &Topic, partition: &Partition| {
             let leader = partition.leader();
             leader == id || (leader == NO_LEADER && self.replicas(topic, partition).all.contains(&id))
         };
         self.lead_where(is_affected);
+    }
+
+    /// Gives other leaders to the partitions of a topic, from this number on, whose nodes stopped while the partitions were created. The
+    /// topic is in the table: a node that stops later finds them there.
+    pub(crate) fn lead_created(&self, topic: &Topic, from: usize) {
+        let _leaders = lock(&self.leader_changes);
+        for partition in topic.partitions.iter().skip(from) {
+            if !self.is_node_up(partition.leader()) {
+                let replicas = self.replicas(topic, partition).all;
+                self.lead(partition, self.leader_among(&replicas, partition.index));
+            }
+        }
     }
 
     fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {

@@ -342,6 +342,7 @@ impl Cluster {
             let sessions = FetchSessions::new(SessionLimits::of(&self.config), lock(&self.rng).fork());
             Node::new(id, sessions)
         })?;
+        let _leaders = lock(&self.leader_changes);
         node.sessions.end_all();
         node.up.turn(true);
         node.reachable.turn(true);
@@ -353,6 +354,7 @@ impl Cluster {
     /// node that is up. `false` if there is no such node.
     pub(crate) fn remove_node(&self, id: i32) -> bool {
         let Some(node) = self.node(id) else { return false };
+        let _leaders = lock(&self.leader_changes);
         node.turn(false);
         *lock(&node.instead) = None;
         node.removed.store(true, Ordering::Release);

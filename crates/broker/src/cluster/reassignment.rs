@@ -48,6 +48,7 @@ impl Cluster {
         let replicas = self.stored_assignments(&assignments);
         let record = record_of(topic.id, partitions, &topic.config, topic.replication, replicas);
         self.put_durably(&[(topic_key(&topic.name), Some(json(&record)?))])?;
+        let _leaders = lock(&self.leader_changes);
         self.replace(Topic { assignments: assignments.clone(), ..topic.clone() });
         for partition in &topic.partitions {
             let assigned = assignments.get(&partition.index);
