@@ -17,6 +17,7 @@ use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::metadata::MetadataResponsePartition;
+use ottla_protocol::messages::unregister_broker::UnregisterBrokerRequest;
 use ottla_wire::{Chain, Seal};
 
 use crate::common::{Raw, batch, commit_request, metadata_of};
@@ -286,6 +287,26 @@ fn a_coordinator_without_another_replica_is_not_available() {
     assert_eq!(coordinator(&mut connection, GROUP, "billing"), (ErrorCode::CoordinatorNotAvailable, -1));
     assert!(broker.cluster().take_up(node));
     assert_eq!(coordinator(&mut connection, GROUP, "billing"), (ErrorCode::None, node));
+}
+
+/// A coordinator that was moved to the node stayed there, and was not available any more.
+#[test]
+fn a_node_that_is_unregistered_is_no_coordinator() {
+    let broker = three_nodes(1, None);
+    let cluster = broker.cluster();
+    let mut first = Raw::connect(broker.addresses()[0]);
+    assert!(cluster.set_coordinator("billing", 2) && cluster.set_transaction_coordinator("till", 2));
+    let keys = [(GROUP, "billing"), (TRANSACTION, "till")];
+    for (kind, key) in keys {
+        assert_eq!(coordinator(&mut first, kind, key), (ErrorCode::None, 2));
+    }
+    assert!(cluster.take_down(2));
+    let unregistered = first.ask(0, &UnregisterBrokerRequest { broker_id: 2 }).expect("an answer");
+    assert_eq!(unregistered.error_code, ErrorCode::None);
+    for (kind, key) in keys {
+        let (code, node) = coordinator(&mut first, kind, key);
+        assert!(code == ErrorCode::None && [1, 3].contains(&node), "{key}: {code} {node}");
+    }
 }
 
 /// The groups of such a directory would have no coordinator while a node is stopped.

@@ -14,7 +14,7 @@ impl Api for UnregisterBrokerRequest {
             // Kafka would remove a registration that the running broker does not renew.
             (ErrorCode::InvalidRequest, Some(format!("node {id} runs: stop it first")))
         } else {
-            cluster.remove_node(id);
+            cluster.decommission(id);
             (ErrorCode::None, None)
         };
         UnregisterBrokerResponse { error_code, error_message, ..Default::default() }
