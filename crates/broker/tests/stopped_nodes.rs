@@ -10,7 +10,9 @@ use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_partition_reassignments::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
-use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use ottla_protocol::messages::create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest,
+};
 use ottla_protocol::messages::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, TopicPartitions};
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -233,6 +235,31 @@ fn a_node_that_stops_during_the_creation_of_a_topic_leads_no_partition_of_it() {
     let led = ErrorCode::None;
     assert_eq!(shown(&mut third, 0), (led, 2, vec![1, 2], vec![2], vec![1]));
     assert_eq!(shown(&mut third, 2), (led, 3, vec![3, 1], vec![3], vec![1]));
+}
+
+/// The first node led it, which is no replica: the added node was not there when the partition was opened.
+#[test]
+fn a_partition_of_a_fork_is_led_by_its_replica_on_an_added_node() {
+    let builder = Broker::builder().memory();
+    let configure = |config: &mut BrokerConfig| {
+        config.set("auto.leader.rebalance.enable", "false").expect("a property");
+    };
+    let broker = builder.configure(configure).spawn().expect("a broker");
+    broker.add_node(2).expect("a new node");
+    let assignment = CreatableReplicaAssignment { partition_index: 0, broker_ids: vec![2] };
+    let topic = CreatableTopic {
+        name: "orders".into(),
+        num_partitions: -1,
+        replication_factor: -1,
+        assignments: vec![assignment],
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+    let created = Raw::connect(broker.addresses()[0]).ask(7, &request).expect("an answer");
+    assert_eq!(created.topics[0].error_code, ErrorCode::None);
+    let fork = broker.fork().expect("in memory");
+    let mut first = Raw::connect(fork.addresses()[0]);
+    assert_eq!(shown(&mut first, 0), (ErrorCode::None, 2, vec![2], vec![2], Vec::new()));
 }
 
 /// The error and the node of a coordinator.

@@ -404,6 +404,17 @@ impl Cluster {
         }
     }
 
+    /// Gives all partitions the leaders of a start with the nodes that there are now.
+    pub(crate) fn lead_as_opened(&self) {
+        let _leaders = lock(&self.leader_changes);
+        for topic in self.topics() {
+            for partition in &topic.partitions {
+                let leader = self.first_leader(&topic.assignments, topic.replication, partition.index);
+                self.lead(partition, leader);
+            }
+        }
+    }
+
     fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| is_affected(&topic, partition)) {

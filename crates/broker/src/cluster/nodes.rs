@@ -362,7 +362,7 @@ impl Cluster {
         true
     }
 
-    /// Adds and removes nodes until there are these, each without a listener.
+    /// Adds and removes nodes until there are these, each without a listener. The partitions have leaders as if they were opened then.
     pub(crate) fn set_nodes(&self, wanted: &[i32]) {
         let surplus: Vec<i32> = self.node_ids().filter(|id| !wanted.contains(id)).collect();
         for id in wanted.iter().filter(|id| self.node(**id).is_none()) {
@@ -373,6 +373,7 @@ impl Cluster {
         for id in surplus {
             self.remove_node(id);
         }
+        self.lead_as_opened();
     }
 
     /// The node that answers for the cluster's metadata, or the id that a test has set.
