@@ -190,7 +190,8 @@ pub struct BrokerConfig {
     /// `offsets.topic.num.partitions` of `__consumer_offsets`, which is created when a client first looks for a group's
     /// coordinator. 50 by default; later changes have no effect.
     pub offsets_topic_partitions: i32,
-    /// `offsets.topic.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    /// `offsets.topic.replication.factor`: at most the number of nodes. 3 by default; an existing topic gets more at a start with
+    /// a higher number.
     pub offsets_topic_replication: i32,
     /// `offsets.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub offsets_topic_segment_bytes: u32,
@@ -201,7 +202,8 @@ pub struct BrokerConfig {
     /// `transaction.state.log.num.partitions` of `__transaction_state`, which is created when a client first looks for a
     /// transaction coordinator. 50 by default; later changes have no effect.
     pub transaction_log_partitions: i32,
-    /// `transaction.state.log.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    /// `transaction.state.log.replication.factor`: at most the number of nodes. 3 by default; an existing topic gets more at a start with
+    /// a higher number.
     pub transaction_log_replication: i32,
     /// `transaction.state.log.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub transaction_log_segment_bytes: u32,

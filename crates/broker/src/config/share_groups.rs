@@ -32,7 +32,8 @@ pub struct ShareCoordinatorConfig {
     /// `share.coordinator.state.topic.num.partitions` of `__share_group_state`, which is created for the first share group.
     /// 50 by default; later changes have no effect.
     pub state_topic_partitions: i32,
-    /// `share.coordinator.state.topic.replication.factor`: at most the number of nodes. 3 by default; later changes have no effect.
+    /// `share.coordinator.state.topic.replication.factor`: at most the number of nodes. 3 by default; an existing topic gets more at a
+    /// start with a higher number.
     pub state_topic_replication: i32,
     /// `share.coordinator.state.topic.segment.bytes`. 100 MiB by default; later changes have no effect.
     pub state_topic_segment_bytes: u32,
