@@ -23,6 +23,8 @@ pub(crate) const GROUP: i8 = 32;
 const CUSTOM_SETTINGS_MAX: usize = 100;
 /// The longest of their names.
 const CUSTOM_NAME_BYTES_MAX: usize = 255;
+/// The values of the properties of a broker's listeners together: room for a few bundles of authorities.
+const LISTENERS_BYTES_MAX: usize = 4 << 20;
 
 /// Kafka's text for a setting of one broker that is set for all of them.
 const NEEDS_BROKER: &str =
@@ -322,6 +324,14 @@ fn check_of_listener(node: &str, key: &str, values: &Values) -> Result<(), (Erro
             format!("`{key}`: at most {CUSTOM_SETTINGS_MAX} properties of listeners are stored, not {count}");
         return Err((ErrorCode::PolicyViolation, reason));
     }
+    let of_listeners = values.iter().filter(|(name, _)| is_of_listener(name));
+    let bytes: usize = of_listeners.map(|(_, value)| value.len()).sum();
+    if bytes > LISTENERS_BYTES_MAX {
+        let reason = format!(
+            "`{key}`: the properties of listeners have {bytes} bytes, at most {LISTENERS_BYTES_MAX} are stored"
+        );
+        return Err((ErrorCode::PolicyViolation, reason));
+    }
     Ok(())
 }
 
@@ -358,5 +368,20 @@ mod tests {
                  [ssl.keystore.location]"
             );
         }
+    }
+
+    /// They were kept whole, in memory and in the journal: as large as the requests of a client, for a hundred names.
+    #[test]
+    fn the_properties_of_listeners_together_are_limited() {
+        let half = "x".repeat(LISTENERS_BYTES_MAX / 2);
+        let pair = |name: &str| (format!("listener.name.{name}.ssl.keystore.key"), half.clone());
+        let checked =
+            |values: &Values| check((BROKER, "1"), &Values::new(), values, &BrokerConfig::default());
+        let mut values = Values::from([pair("in"), pair("out")]);
+        assert_eq!(checked(&values), Ok(()));
+        values.insert("listener.name.in.ssl.key.password".into(), "x".into());
+        let (code, reason) = checked(&values).expect_err("refused");
+        assert_eq!(code, ErrorCode::PolicyViolation);
+        assert!(reason.contains("4194305 bytes, at most 4194304 are stored"), "{reason}");
     }
 }
