@@ -3,6 +3,7 @@ package org.apache.kafka.common.test.junit;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -43,6 +44,8 @@ import org.apache.kafka.server.fault.FaultHandlerException;
 
 /** A cluster in one process of {@code ottla broker}; the system property {@code ottla.binary} is its program. */
 class OttlaCluster implements ClusterInstance {
+    /** Some tests compare all that is printed meanwhile, and replace the output for it. */
+    private static final PrintStream OUTPUT = System.out;
     private static final String READY_LINE = "listening on ";
     private static final Pattern REFUSED = Pattern.compile("no broker property is called `([^`]+)`");
     private static final String UNSTABLE_FEATURES = "unstable.feature.versions.enable";
@@ -190,7 +193,7 @@ class OttlaCluster implements ClusterInstance {
                 addresses.add(line.substring(at + READY_LINE.length()).split(" ")[0]);
             }
         }
-        Thread copy = new Thread(() -> output.lines().forEach(line -> System.out.println("ottla broker: " + line)));
+        Thread copy = new Thread(() -> output.lines().forEach(line -> OUTPUT.println("ottla broker: " + line)));
         copy.setUncaughtExceptionHandler((thread, error) -> { });
         copy.setDaemon(true);
         copy.start();
