@@ -18,6 +18,7 @@ pub(crate) mod nodes;
 mod placement;
 mod reassignment;
 pub(crate) mod scram_credentials;
+mod throttled_reassignments;
 mod topic_store;
 mod turns;
 
@@ -41,6 +42,7 @@ use self::leadership::LeaderEpochs;
 pub use self::nodes::AddNodeError;
 use self::nodes::{Node, Nodes};
 pub(crate) use self::reassignment::Reassignment;
+use self::throttled_reassignments::ThrottledReassignments;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
 use crate::cleaner_points::CleanerPoints;
@@ -134,6 +136,7 @@ pub struct Cluster {
     pub(crate) topic_changes: Mutex<()>,
     /// Held while a node starts or stops, and while a leader is chosen: a node that was seen up must not stop before it leads.
     pub(crate) leader_changes: Mutex<()>,
+    throttled_reassignments: ThrottledReassignments,
     turns: Turns,
     background: BackgroundThreads,
     pub(crate) data_lock: DataLock,
@@ -281,6 +284,7 @@ impl Cluster {
             journal: Arc::new(Mutex::new(journal)),
             topic_changes: Mutex::new(()),
             leader_changes: Mutex::new(()),
+            throttled_reassignments: ThrottledReassignments::default(),
             turns: Turns::default(),
             background: BackgroundThreads::default(),
             data_lock: DataLock::default(),

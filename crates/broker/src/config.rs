@@ -46,8 +46,8 @@ pub(crate) use settings::topic_setting_name;
 pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, find as find_setting};
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use share_partitions::SharePartitionConfig;
-pub(crate) use topic_config::ACCEPTS_DEAD_LETTERS;
 pub use topic_config::TopicConfig;
+pub(crate) use topic_config::{ACCEPTS_DEAD_LETTERS, FOLLOWER_REPLICAS, LEADER_REPLICAS};
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

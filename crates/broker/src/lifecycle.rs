@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ottla_log::{Log, LogConfig, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
+use tokio::time::Instant;
 
 use crate::cleaner_points;
 use crate::cluster::{Cluster, OpenError, Refusal, json, lock, random_uuid, storage_refusal};
@@ -31,8 +32,8 @@ use crate::internal_topics::{self, is_internal};
 use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{
-    Assignments, METADATA_TOPIC, NewTopic, PendingRecord, TOPIC_KEY, TOPIC_RECORD_VERSION, Topic,
-    TopicRecord, check_name, folded_name, partition_dir, record_of, topic_key,
+    Assignments, METADATA_TOPIC, NewTopic, OngoingReassignments, PendingRecord, TOPIC_KEY,
+    TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, folded_name, partition_dir, record_of, topic_key,
 };
 
 pub(crate) const CREATING_KEY: &str = "creating/";
@@ -48,6 +49,14 @@ struct Creation {
     replication: i32,
     assignments: Assignments,
     partitions: Range<i32>,
+}
+
+impl Creation {
+    fn into_topic(self, partitions: Vec<Arc<Partition>>) -> Topic {
+        let Self { name, id, config, replication, assignments, .. } = self;
+        let reassignments = OngoingReassignments::new();
+        Topic { name, id, config, replication, assignments, reassignments, partitions }
+    }
 }
 
 /// The names and the number of partitions that earlier topics of the same request take.
@@ -90,18 +99,15 @@ impl Cluster {
         });
         let checked: Vec<Result<Creation, Refusal>> = checked.collect();
         if dry_run {
-            let described = |creation: Creation| {
-                let Creation { name, id, config, replication, assignments, .. } = creation;
-                Arc::new(Topic { name, id, config, replication, assignments, partitions: Vec::new() })
-            };
+            let described = |creation: Creation| Arc::new(creation.into_topic(Vec::new()));
             return checked.into_iter().map(|creation| creation.map(described)).collect();
         }
         let creations: Vec<&Creation> = checked.iter().flatten().collect();
         let mut made = self.create_all(&creations).into_iter();
         let results = checked.into_iter().map(|creation| {
-            let Creation { name, id, config, replication, assignments, .. } = creation?;
+            let creation = creation?;
             let partitions = made.next().unwrap_or_else(|| Err(storage_refusal("no result")))?;
-            let topic = Arc::new(Topic { name, id, config, replication, assignments, partitions });
+            let topic = Arc::new(creation.into_topic(partitions));
             self.add(topic.clone());
             self.lead_created(&topic, 0);
             Ok(topic)
@@ -541,6 +547,7 @@ impl Cluster {
             return Err((ErrorCode::InvalidRequest, reason));
         }
         check_name(name)?;
+        self.settle_reassignments(Instant::now());
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let config = change(&topic.config)?;
         self.check_config(&config)?;
@@ -556,6 +563,7 @@ impl Cluster {
             partition.update_config(self.log_config(name, &config));
         }
         self.replace(Topic { config, ..(*topic).clone() });
+        self.settle_reassignments(Instant::now());
         Ok(())
     }
 }

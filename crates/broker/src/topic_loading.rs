@@ -13,7 +13,7 @@ use crate::internal_topics;
 use crate::lifecycle::topic_record;
 use crate::offset_floors::floor_of;
 use crate::partition::{Partition, PartitionIdentity};
-use crate::topics::{TOPIC_KEY, Topic, TopicRecord, partition_dir};
+use crate::topics::{OngoingReassignments, TOPIC_KEY, Topic, TopicRecord, partition_dir};
 
 impl Cluster {
     /// Opens every topic, completes interrupted creations and deletions, and reports directories without a record.
@@ -39,7 +39,10 @@ impl Cluster {
             internal_topics::add_missing_settings(&name, &mut config);
             let replication = self.loaded_replication(&name, record.replication);
             let assignments = self.assignments_of_stored(&record.replicas);
-            topics.push(Topic { name, id, config, replication, assignments, partitions: Vec::new() });
+            // Those that were in progress are complete: the journal has the replicas at their ends.
+            let reassignments = OngoingReassignments::new();
+            let partitions = Vec::new();
+            topics.push(Topic { name, id, config, replication, assignments, reassignments, partitions });
         }
         let opened = self.syncer.map_all(&partitions, |(topic, identity)| {
             self.open_partition(identity.clone(), &topics[*topic], format)

@@ -1,5 +1,7 @@
 //! Topics: their names, ids, partitions and settings, kept in a journal of their own.
 
+mod ongoing_reassignment;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,6 +9,7 @@ use bytes::Bytes;
 use ottla_protocol::{ErrorCode, Uuid};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::ongoing_reassignment::{AddedReplica, OngoingReassignment};
 use crate::config::TopicConfig;
 use crate::partition::Partition;
 
@@ -20,16 +23,34 @@ pub(crate) struct Topic {
     pub(crate) replication: i32,
     /// The replicas of partitions that a client has chosen, or that were placed elsewhere than on consecutive nodes.
     pub(crate) assignments: Assignments,
+    /// The reassignments in progress, by partition. [`Topic::assignments`] has the replicas at their ends.
+    pub(crate) reassignments: OngoingReassignments,
     pub(crate) partitions: Vec<Arc<Partition>>,
 }
 
 /// The replicas of partitions by their numbers, the preferred leader first.
 pub(crate) type Assignments = BTreeMap<i32, Vec<i32>>;
 
+/// The reassignments in progress of a topic, by the numbers of the partitions.
+pub(crate) type OngoingReassignments = BTreeMap<i32, Arc<OngoingReassignment>>;
+
 impl Topic {
     /// Returns `true` if a partition can have more than one replica.
     pub(crate) fn is_replicated(&self) -> bool {
         self.replication > 1 || !self.assignments.is_empty()
+    }
+
+    /// The replicas of a partition that were chosen or placed, if the topic stores them: during a reassignment the new replicas, and then
+    /// those that it removes.
+    pub(crate) fn assigned(&self, index: i32) -> Option<Vec<i32>> {
+        let assigned = self.assignments.get(&index)?;
+        let ongoing = self.reassignments.get(&index);
+        Some(ongoing.map_or_else(|| assigned.clone(), |ongoing| ongoing.replicas(assigned)))
+    }
+
+    /// Returns `true` for a replica that a reassignment in progress adds, until it has caught up with the leader.
+    pub(crate) fn is_lagging(&self, index: i32, node: i32) -> bool {
+        self.reassignments.get(&index).is_some_and(|ongoing| ongoing.is_lagging(node))
     }
 }
 

@@ -107,6 +107,29 @@ fn a_text_has_all_metrics_of_the_table_in_its_order() {
     assert_eq!(types.collect::<Vec<_>>(), expected);
 }
 
+/// The chapter about reassignments in progress.
+const REASSIGNMENTS: &str = "\n## Reassignments\n\n\
+     A replication throttle makes a reassignment last, so that tools which watch, cancel or hurry one can be tested. Without a throttle a\n\
+     reassignment is complete when it is answered.\n\n\
+     ```text\n\
+     kafka-reassign-partitions.sh --bootstrap-server localhost:9092 --execute --throttle 1000 --reassignment-json-file move.json\n\
+     ```\n\n\
+     - A throttle applies to an added replica if `follower.replication.throttled.replicas` of the topic lists it, or\n\
+     \x20 `leader.replication.throttled.replicas` the leader, and the broker of that replica or leader has\n\
+     \x20 `follower.replication.throttled.rate` or `leader.replication.throttled.rate`. The lower rate counts.\n\
+     - An added replica joins the replicas in sync when the time has passed in which the bytes of the partition's log are copied at that\n\
+     \x20 rate. Nothing is copied: the nodes share the log. Each partition has the whole rate; in Kafka the partitions of a broker share it.\n\
+     - The reassignment is complete when all added replicas are in sync. The broker looks ten times a second.\n\
+     - A change of the throttle applies to what is left, and without a throttle nothing is left. The copy to a node that is down, or from a\n\
+     \x20 partition without a leader, waits.\n\
+     - Until then, Metadata has the new replicas, and after them those that are removed; ListPartitionReassignments has both. A replica that\n\
+     \x20 is not in sync leads only after an unclean election, and a leader that is removed leads until the end.\n\
+     - A cancellation returns to the original replicas, in the order of the cancelled reassignment, as in Kafka. It is refused with\n\
+     \x20 INVALID_REPLICA_ASSIGNMENT while none of them is up, and with NO_REASSIGNMENT_IN_PROGRESS after the end.\n\
+     - Other replicas for a partition whose reassignment is in progress replace those that it adds. Kafka lists replaced ones as removed\n\
+     \x20 until the end.\n\
+     - The new replicas are stored at the beginning: a restart completes a reassignment, and so does a restore of a snapshot.\n";
+
 /// The chapter about features.
 const FEATURES: &str = "\n## Features\n\n\
      The features of Apache Kafka (KIP-584) have levels. ApiVersions has the levels that the node supports and those of the\n\
@@ -192,8 +215,8 @@ fn document() -> String {
          answered. An initialization that fails, for instance because `memory.max.bytes` has no room, is tried again 30 seconds after\n\
          its start.\n\n\
          Some answers of administrative APIs differ from Apache Kafka's:\n\n\
-         - AlterPartitionReassignments: the nodes share one copy of the data, so that a change is complete when it is answered.\n\
-           ListPartitionReassignments lists none, and a cancellation has nothing to cancel. One of the new replicas must be up.\n\
+         - AlterPartitionReassignments: the nodes share one copy of the data, so that a change is complete when it is answered, unless a\n\
+           replication throttle applies ([Reassignments](#reassignments)). One of the new replicas must be up.\n\
          - DescribeLogDirs: all nodes share the data directory; each reports the partitions of which it is a replica.\n\
            AlterReplicaLogDirs accepts that directory only.\n\
          - DeleteTopics: `__consumer_offsets`, `__transaction_state` and `__share_group_state` are refused with INVALID_TOPIC_EXCEPTION: they\n\
@@ -223,6 +246,7 @@ fn document() -> String {
         }
         out += "\n";
     }
+    out += REASSIGNMENTS;
     out += FEATURES;
     out += DEAD_LETTERS;
     out += "\n## Topics\n\n| Configuration | Default | Broker's default | Effect |\n|---|---|---|---|\n";

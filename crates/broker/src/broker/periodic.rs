@@ -1,4 +1,4 @@
-//! The periodic work of a broker: sessions, rebalances, retention, idle producers, flushes, the scrub, compactions.
+//! The periodic work of a broker: sessions, rebalances, reassignments, retention, idle producers, flushes, the scrub, compactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         restarted("consumer groups", || cluster.consumer_groups.keep_time(cluster)),
         restarted("committed offsets", || cluster.keep_offsets()),
         restarted("transactions", || cluster.keep_transactions()),
+        restarted("reassignments", || cluster.keep_reassigning()),
         restarted("share groups", || cluster.keep_share_groups()),
         restarted("acquisition locks", || cluster.share_leader.keep_locks(cluster)),
         restarted("flushes", || cluster.keep_flushing()),

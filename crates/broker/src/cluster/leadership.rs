@@ -87,14 +87,21 @@ impl Cluster {
 
     /// The replicas of a partition that were chosen or placed, the preferred leader first, wherever tests have moved its leader.
     fn placed_replicas(&self, topic: &Topic, index: i32) -> Vec<i32> {
-        topic.assignments.get(&index).cloned().unwrap_or_else(|| self.spread(index, topic.replication))
+        topic.assigned(index).unwrap_or_else(|| self.spread(index, topic.replication))
+    }
+
+    /// The replicas that can lead a partition without a loss: not those that a reassignment in progress adds.
+    fn candidates(&self, topic: &Topic, partition: &Partition) -> Vec<i32> {
+        let mut replicas = self.replicas(topic, partition).all;
+        replicas.retain(|id| !topic.is_lagging(partition.index, *id));
+        replicas
     }
 
     /// The nodes that metadata lists as replicas of a partition, the preferred leader first. They share one copy of the data.
     pub(crate) fn replicas(&self, topic: &Topic, partition: &Partition) -> Replicas {
         let last_leader = partition.last_leader();
-        let mut all = match topic.assignments.get(&partition.index) {
-            Some(assigned) => assigned.clone(),
+        let mut all = match topic.assigned(partition.index) {
+            Some(assigned) => assigned,
             None if topic.replication <= 1 => partition.replicas(),
             None => self.spread(partition.index, topic.replication),
         };
@@ -104,11 +111,14 @@ impl Cluster {
             all.insert(0, last_leader);
         }
         let is_available = partition.unavailable().is_none();
-        let is_in_sync = |id: &i32| is_available && self.is_node_up(*id);
-        let (mut in_sync, offline): (Vec<i32>, Vec<i32>) = all.iter().copied().partition(is_in_sync);
+        let is_online = |id: &i32| is_available && self.is_node_up(*id);
+        let (mut in_sync, offline): (Vec<i32>, Vec<i32>) = all.iter().copied().partition(is_online);
+        let lags = |id: &i32| *id != last_leader && topic.is_lagging(partition.index, *id);
+        in_sync.retain(|id| !lags(id));
         // As in Kafka, the last replica in sync stays one while it is down.
         if in_sync.is_empty() && is_available {
-            let last = if all.contains(&last_leader) { Some(&last_leader) } else { all.first() };
+            let first = || all.iter().find(|id| !lags(*id));
+            let last = if all.contains(&last_leader) { Some(&last_leader) } else { first() };
             in_sync.extend(last);
         }
         Replicas { all, in_sync, offline }
@@ -218,12 +228,16 @@ impl Cluster {
                     _ => self.placed_replicas(&topic, index),
                 };
                 let first = replicas.first().copied().unwrap_or(NO_LEADER);
-                let node = if self.is_node_up(first) { first } else { NO_LEADER };
+                let can_lead = self.is_node_up(first) && !topic.is_lagging(index, first);
+                let node = if can_lead { first } else { NO_LEADER };
                 let is_needed = leader == NO_LEADER || leader != first;
                 (is_needed, node, ErrorCode::PreferredLeaderNotAvailable)
             }
             Election::Unclean => {
-                let node = self.leader_among(&self.replicas(&topic, partition).all, index);
+                let node = match self.leader_among(&self.candidates(&topic, partition), index) {
+                    NO_LEADER => self.leader_among(&self.replicas(&topic, partition).all, index),
+                    node => node,
+                };
                 (leader == NO_LEADER, node, ErrorCode::EligibleLeadersNotAvailable)
             }
         };
@@ -241,6 +255,20 @@ impl Cluster {
     pub(crate) fn lead(&self, partition: &Partition, node: i32) {
         if partition.unavailable().is_none() && partition.leader() != node {
             partition.lead(node, self.reserve_epoch(partition));
+        }
+    }
+
+    /// Gives another leader to a partition whose leader is no replica any more.
+    pub(crate) fn lead_by_replica(&self, topic: &Topic, partition: &Partition) {
+        let assigned = topic.assigned(partition.index);
+        let Some(mut replicas) = assigned.filter(|assigned| !assigned.contains(&partition.leader())) else {
+            return;
+        };
+        replicas.retain(|id| !topic.is_lagging(partition.index, *id));
+        let leader = self.leader_among(&replicas, partition.index);
+        // A test may have moved the leader while the replicas are down.
+        if leader != NO_LEADER {
+            self.lead(partition, leader);
         }
     }
 
@@ -368,7 +396,8 @@ impl Cluster {
         }
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| partition.leader() != NO_LEADER) {
-                let replicas = self.placed_replicas(&topic, partition.index);
+                let mut replicas = self.placed_replicas(&topic, partition.index);
+                replicas.retain(|id| !topic.is_lagging(partition.index, *id));
                 if self.leader_among(&replicas, partition.index) == id {
                     self.lead(partition, id);
                 }
@@ -418,7 +447,7 @@ impl Cluster {
     fn lead_where(&self, is_affected: impl Fn(&Topic, &Partition) -> bool) {
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| is_affected(&topic, partition)) {
-                let replicas = self.replicas(&topic, partition).all;
+                let replicas = self.candidates(&topic, partition);
                 self.lead(partition, self.leader_among(&replicas, partition.index));
             }
         }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
 
 use crate::cluster::listener_certificates::ChangedCertificates;
 use crate::cluster::{Cluster, OpenError, Refusal, lock};
@@ -49,6 +50,9 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<(), Refusal> {
         let _change = lock(&self.topic_changes);
+        if kind == BROKER {
+            self.settle_reassignments(Instant::now());
+        }
         let before = self.live.values(kind, name);
         let values = change(&before)?;
         check((kind, name), &before, &values, &self.live.broker())?;
@@ -89,6 +93,7 @@ impl Cluster {
         self.live.put(kind, name, values);
         if kind == BROKER {
             self.apply_to_logs();
+            self.settle_reassignments(Instant::now());
         }
         for changed in certificates {
             changed.apply();

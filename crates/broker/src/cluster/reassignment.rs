@@ -1,11 +1,13 @@
-//! The replicas that clients choose for partitions. The nodes share one copy of the data, so that a change is complete at once.
+//! The replicas that clients choose for partitions. The nodes share one copy of the data, so that a change is complete at once unless a
+//! replication throttle makes it last.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Refusal, json, lock};
-use crate::partition::NO_LEADER;
 use crate::topics::{Assignments, Topic, record_of, topic_key};
 
 /// A change of the replicas of one partition.
@@ -17,8 +19,8 @@ pub(crate) struct Reassignment {
 }
 
 impl Cluster {
-    /// Changes the replicas of a topic's partitions: all valid changes with one record, which is durable when this returns. A
-    /// partition whose leader is no longer a replica gets another leader. Waits for a sync.
+    /// Changes the replicas of a topic's partitions, or cancels such changes: all valid changes with one record, which is durable when this
+    /// returns. A partition whose leader is no longer a replica gets another leader. Waits for a sync.
     pub(crate) fn reassign(
         &self,
         topic: &str,
@@ -26,49 +28,57 @@ impl Cluster {
         may_change_count: bool,
     ) -> Vec<Result<(), Refusal>> {
         let _change = lock(&self.topic_changes);
+        let now = Instant::now();
+        self.settle_reassignments(now);
         let Some(topic) = self.topic(topic) else {
             let refusal = (ErrorCode::UnknownTopicOrPartition, format!("topic `{topic}` does not exist"));
             return changes.iter().map(|_| Err(refusal.clone())).collect();
         };
         let checked = changes.iter().map(|change| self.check_reassignment(&topic, change, may_change_count));
-        let checked: Vec<Result<&Vec<i32>, Refusal>> = checked.collect();
-        let mut assignments = topic.assignments.clone();
+        let checked: Vec<Result<Vec<i32>, Refusal>> = checked.collect();
+        let mut changed = Topic::clone(&topic);
         for (change, replicas) in changes.iter().zip(&checked) {
-            if let Ok(replicas) = replicas {
-                assignments.insert(change.partition, (*replicas).clone());
+            let Ok(replicas) = replicas else { continue };
+            let index = change.partition;
+            // The same replicas again leave a reassignment to them in progress.
+            if changed.assignments.get(&index) == Some(replicas) {
+                continue;
             }
+            changed.assignments.insert(index, replicas.clone());
+            match self.begin_reassignment(&topic, index, replicas, now) {
+                Some(ongoing) => changed.reassignments.insert(index, Arc::new(ongoing)),
+                None => changed.reassignments.remove(&index),
+            };
         }
-        let stored = if assignments == topic.assignments { Ok(()) } else { self.assign(&topic, assignments) };
+        let is_changed = changed.assignments != topic.assignments;
+        let stored = if is_changed { self.assign(&changed) } else { Ok(()) };
         checked.into_iter().map(|checked| checked.and(stored.clone())).collect()
     }
 
     /// Stores the replicas and moves the leaders that are no replicas any more.
-    fn assign(&self, topic: &Topic, assignments: Assignments) -> Result<(), Refusal> {
+    fn assign(&self, topic: &Topic) -> Result<(), Refusal> {
         let partitions = topic.partitions.len() as i32;
-        let replicas = self.stored_assignments(&assignments);
+        let replicas = self.stored_assignments(&topic.assignments);
         let record = record_of(topic.id, partitions, &topic.config, topic.replication, replicas);
         self.put_durably(&[(topic_key(&topic.name), Some(json(&record)?))])?;
         let _leaders = lock(&self.leader_changes);
-        self.replace(Topic { assignments: assignments.clone(), ..topic.clone() });
+        self.replace(topic.clone());
+        if !topic.reassignments.is_empty() {
+            self.throttled_reassignments.begin(&topic.name);
+        }
         for partition in &topic.partitions {
-            let assigned = assignments.get(&partition.index);
-            if let Some(assigned) = assigned.filter(|assigned| !assigned.contains(&partition.leader())) {
-                let leader = self.leader_among(assigned, partition.index);
-                // A test may have moved the leader while the replicas are down.
-                if leader != NO_LEADER {
-                    self.lead(partition, leader);
-                }
-            }
+            self.lead_by_replica(topic, partition);
         }
         Ok(())
     }
 
-    fn check_reassignment<'a>(
+    /// Returns the replicas after a change, or after a cancellation.
+    fn check_reassignment(
         &self,
         topic: &Topic,
-        change: &'a Reassignment,
+        change: &Reassignment,
         may_change_count: bool,
-    ) -> Result<&'a Vec<i32>, Refusal> {
+    ) -> Result<Vec<i32>, Refusal> {
         let name = &topic.name;
         let Reassignment { partition: index, replicas } = change;
         let partition = usize::try_from(*index).ok().and_then(|index| topic.partitions.get(index));
@@ -77,20 +87,29 @@ impl Cluster {
                 format!("topic `{name}` has partitions 0 to {}, not {index}", topic.partitions.len() - 1);
             (ErrorCode::UnknownTopicOrPartition, reason)
         })?;
-        let replicas = replicas.as_ref().ok_or_else(|| {
-            let reason =
-                format!("topic `{name}` partition {index}: its replicas do not change, nothing to cancel");
-            (ErrorCode::NoReassignmentInProgress, reason)
-        })?;
+        let ongoing = topic.reassignments.get(index).zip(topic.assignments.get(index));
+        let Some(replicas) = replicas else {
+            let (ongoing, target) = ongoing.ok_or_else(|| {
+                let reason = format!(
+                    "topic `{name}` partition {index}: its replicas do not change, nothing to cancel"
+                );
+                (ErrorCode::NoReassignmentInProgress, reason)
+            })?;
+            let original = ongoing.cancelled(target);
+            self.check_one_is_up(name, *index, &original)?;
+            return Ok(original);
+        };
         self.check_replicas(name, replicas)?;
         self.check_one_is_up(name, *index, replicas)?;
-        let count = self.replicas(topic, partition).all.len();
+        // As in Kafka, a reassignment in progress counts as complete.
+        let count =
+            ongoing.map_or_else(|| self.replicas(topic, partition).all.len(), |(_, target)| target.len());
         if !may_change_count && replicas.len() != count {
             // Kafka's text: its tool shows it behind the partition.
             let reason = format!("The replication factor is changed from {count} to {}", replicas.len());
             return Err((ErrorCode::InvalidReplicationFactor, reason));
         }
-        Ok(replicas)
+        Ok(replicas.clone())
     }
 
     /// Refuses replicas of which none is up: none of them could lead the partition.

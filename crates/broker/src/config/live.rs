@@ -267,13 +267,14 @@ pub(crate) fn is_custom(name: &str) -> bool {
     find(Scope::Broker, name).is_none() && setting_of_listener(name).is_none()
 }
 
-/// The bytes per second that a broker copies for reassignments. Tools set them for the time of one. They are no properties of a start,
-/// and have no effect: the nodes of this broker share their logs.
-const THROTTLES: &[&str] = &[
-    "follower.replication.throttled.rate",
-    "leader.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-];
+/// The bytes per second that a broker copies to its new replicas.
+pub(crate) const FOLLOWER_RATE: &str = "follower.replication.throttled.rate";
+/// The bytes per second that new replicas copy from a broker.
+pub(crate) const LEADER_RATE: &str = "leader.replication.throttled.rate";
+
+/// The bytes per second that a broker copies for reassignments. Tools set them for the time of one. They are no properties of a start. The
+/// last one has no effect: a node has one log directory.
+const THROTTLES: &[&str] = &[FOLLOWER_RATE, LEADER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second"];
 
 /// Returns `true` for a limit of replication, which is described like a property as long as it is set.
 pub(crate) fn is_throttle(name: &str) -> bool {

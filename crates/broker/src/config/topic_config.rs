@@ -37,10 +37,20 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "flush.ms",
         "With --durability os, records are synced after this time; it is checked twice a second. With disk, they are synced at once.",
     ),
+    (
+        FOLLOWER_REPLICAS,
+        "The new replicas, as PARTITION:BROKER or `*`, whose reassignment lasts: `follower.replication.throttled.rate` is that of the \
+         broker.",
+    ),
     ("index.interval.bytes", "Bytes of log per index entry."),
     (
         INTERNAL_SEGMENT_BYTES,
         "For tests, as in Apache Kafka: it wins over `segment.bytes` and can be smaller.",
+    ),
+    (
+        LEADER_REPLICAS,
+        "The leaders, as PARTITION:BROKER or `*`, from which a reassignment lasts: `leader.replication.throttled.rate` is that of the \
+         broker.",
     ),
     ("max.compaction.lag.ms", "Records are compacted after this time, however few of them are dirty."),
     ("max.message.bytes", "The largest batch."),
@@ -83,9 +93,12 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("segment.ms", "A segment is closed after this time."),
 ];
 
-/// The settings with an item for each replica, such as `17:2`. They have no effect.
-const BY_REPLICA: [&str; 2] =
-    ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"];
+/// The new replicas that `follower.replication.throttled.rate` applies to.
+pub(crate) const FOLLOWER_REPLICAS: &str = "follower.replication.throttled.replicas";
+/// The leaders that `leader.replication.throttled.rate` applies to.
+pub(crate) const LEADER_REPLICAS: &str = "leader.replication.throttled.replicas";
+/// The settings with an item for each replica, such as `17:2`.
+const BY_REPLICA: [&str; 2] = [FOLLOWER_REPLICAS, LEADER_REPLICAS];
 /// Bytes of such a list for each partition: a reassignment names up to ten old and new replicas.
 const REPLICAS_BYTES_MAX: usize = 128;
 
@@ -142,6 +155,14 @@ impl TopicConfig {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a setting with an item for each replica has the replica of a partition at `node`, or has all.
+    pub(crate) fn lists_replica(&self, setting: &str, partition: i32, node: i32) -> bool {
+        let Some(list) = self.values.get(setting) else { return false };
+        let is_number = |text: &str, number: i32| text.parse::<i32>() == Ok(number);
+        let is_replica = |(of, at): (&str, &str)| is_number(of, partition) && is_number(at, node);
+        list == "*" || list.split(',').any(|item| item.trim().split_once(':').is_some_and(is_replica))
     }
 
     /// Returns `true` if share groups may name the topic as their dead-letter queue.

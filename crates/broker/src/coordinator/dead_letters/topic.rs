@@ -121,6 +121,7 @@ mod tests {
             config,
             replication: 1,
             assignments: Assignments::new(),
+            reassignments: crate::topics::OngoingReassignments::new(),
             partitions: Vec::new(),
         }
     }
