@@ -71,6 +71,7 @@ mod started_appends;
 mod stopped_nodes;
 mod test_kit;
 mod test_overrides;
+mod throttled_reassignments;
 mod topics;
 mod transaction_coordinator;
 mod transactions;

@@ -28,14 +28,14 @@ fn start(disk: &MemStorage) -> (BrokerThread, Raw) {
 }
 
 /// Leader, replicas and replicas in sync of each partition.
-fn shown(connection: &mut Raw, topic: &str) -> Vec<(i32, Vec<i32>, Vec<i32>)> {
+pub(crate) fn shown(connection: &mut Raw, topic: &str) -> Vec<(i32, Vec<i32>, Vec<i32>)> {
     let answer = connection.ask(13, &metadata_of(topic)).expect("an answer");
     let partitions = answer.topics[0].partitions.iter();
     partitions.map(|one| (one.leader_id, one.replica_nodes.clone(), one.isr_nodes.clone())).collect()
 }
 
 /// Changes the replicas of partitions; `None` cancels.
-fn reassign(
+pub(crate) fn reassign(
     connection: &mut Raw,
     topic: &str,
     changes: &[(i32, Option<&[i32]>)],
