@@ -258,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Gives another leader to a partition whose leader is no replica any more.
+    /// Gives another leader to a partition whose leader is no replica any more. The caller holds the lock of `leader_changes`.
     pub(crate) fn lead_by_replica(&self, topic: &Topic, partition: &Partition) {
         let assigned = topic.assigned(partition.index);
         let Some(mut replicas) = assigned.filter(|assigned| !assigned.contains(&partition.leader())) else {

@@ -87,12 +87,13 @@ impl Cluster {
             }
         }
         let is_reassigning = !settled.reassignments.is_empty();
-        // First the leaders: a client must not see one that is no replica.
-        for partition in &completed {
-            tracing::info!(topic = %topic.name, partition = partition.index, "the reassignment is complete");
-            self.lead_by_replica(&settled, partition);
-        }
         if !completed.is_empty() {
+            let _leaders = lock(&self.leader_changes);
+            // First the leaders: a client must not see one that is no replica.
+            for partition in &completed {
+                tracing::info!(topic = %topic.name, partition = partition.index, "the reassignment is complete");
+                self.lead_by_replica(&settled, partition);
+            }
             self.replace(settled);
         }
         is_reassigning
