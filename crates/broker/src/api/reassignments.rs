@@ -105,7 +105,7 @@ fn ongoing(
 
 fn ongoing_partitions(topic: &Topic, indexes: Option<&BTreeSet<i32>>) -> Vec<OngoingPartitionReassignment> {
     let is_wanted = |index: &i32| indexes.is_none_or(|all| all.contains(index));
-    let partitions = topic.reassignments.iter().filter(|(index, _)| is_wanted(*index));
+    let partitions = topic.reassignments.iter().filter(|(index, _)| is_wanted(index));
     let described = partitions.filter_map(|(index, ongoing)| {
         let target = topic.assignments.get(index)?;
         Some(OngoingPartitionReassignment {

@@ -27,7 +27,12 @@ impl Api for UpdateFeaturesRequest {
             Ok(()) => {
                 let results = names.into_iter();
                 let results = results.map(|feature| UpdatableFeatureResult { feature, ..Default::default() });
-                UpdateFeaturesResponse { results: results.collect(), ..Default::default() }
+                // As in Kafka, there is no text. The generated default is an empty one.
+                UpdateFeaturesResponse {
+                    error_message: None,
+                    results: results.collect(),
+                    ..Default::default()
+                }
             }
             // The changes of a request are made together or not at all.
             Err((error_code, reason)) => {

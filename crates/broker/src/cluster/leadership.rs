@@ -117,7 +117,7 @@ impl Cluster {
         in_sync.retain(|id| !lags(id));
         // As in Kafka, the last replica in sync stays one while it is down.
         if in_sync.is_empty() && is_available {
-            let first = || all.iter().find(|id| !lags(*id));
+            let first = || all.iter().find(|id| !lags(id));
             let last = if all.contains(&last_leader) { Some(&last_leader) } else { first() };
             in_sync.extend(last);
         }
