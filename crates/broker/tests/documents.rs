@@ -276,8 +276,10 @@ fn of_brokers() -> String {
     let mut out = String::from(
         "\n## Broker\n\n\
          For `--config server.properties` and `-X`; `ottla properties --broker` lists them, too. The third column says how\n\
-         Kafka changes a configuration while it runs. Here only those with `at any time` take effect then, set for all brokers or for the first one.\n\
-         Those `per broker` are accepted, stored and described, but the listeners keep the values of `--config` and `-X` from the start.\n\
+         Kafka changes a configuration while it runs. Those with `at any time` take effect then, set for all brokers or for the first one. Of those\n\
+         `per broker`, only the certificates and keys of one listener of one node do, as `listener.name.NAME.ssl.keystore.location`\n\
+         ([SECURITY.md](SECURITY.md#the-broker)). Without the prefix of a listener these are refused. The others are refused with the prefix of\n\
+         a listener that exists. Without a prefix they are stored and described, but the listeners keep the values of the start (`--config`, `-X`).\n\
          As in Kafka, settings with other names are stored for plugins: up to 100 for each broker, and 100 for all brokers together. They have no\n\
          effect, and their values are not described.\n\n\
          | Configuration | Default | Changes | Effect |\n|---|---|---|---|\n",
