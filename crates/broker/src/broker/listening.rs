@@ -1,6 +1,6 @@
 //! The listeners of a broker: their settings, addresses and sockets.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::{Bound, Broker, BrokerBuilder, StartError, periodic};
@@ -182,5 +182,39 @@ fn parse_advertise(text: &str, index: i32) -> Result<(String, u16), StartError> 
         _ => (text, 0),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+    if is_host(host) { Ok((host.to_owned(), port)) } else { Err(bad()) }
+}
+
+/// Returns `true` for an address, or a name that clients can look up. `PLAINTEXT://host:9092` is none, as in `listeners`.
+fn is_host(text: &str) -> bool {
+    if text.contains(':') {
+        let (address, _zone) = text.split_once('%').unwrap_or((text, ""));
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '.' | '_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients got such addresses, and could not connect.
+    #[test]
+    fn an_address_that_no_client_can_connect_to_is_not_advertised() {
+        for (text, host, port) in [
+            ("broker.test", "broker.test", 0),
+            ("my_broker:9092", "my_broker", 9092),
+            ("192.0.2.7:9092", "192.0.2.7", 9092),
+            ("::1", "::1", 0),
+            ("[fe80::1%eth0]:9092", "fe80::1%eth0", 9092),
+        ] {
+            let advertised = parse_advertise(text, 0).ok();
+            assert_eq!(advertised, Some((host.to_owned(), port)), "{text}");
+        }
+        for text in
+            ["", ":9092", "a b", "PLAINTEXT://broker.test:9092", "broker.test:9092:1", "a,b:9092", "a/b"]
+        {
+            assert!(parse_advertise(text, 0).is_err(), "{text}");
+        }
+    }
 }

@@ -105,7 +105,7 @@ impl SecurityProperties {
     pub(crate) fn listeners(&self) -> Result<Option<Vec<Listener>>, String> {
         let Some(listeners) = self.get("listeners") else { return Ok(None) };
         let controllers: Vec<&str> = list(self.get("controller.listener.names")).collect();
-        let advertised: Vec<_> = list(self.get("advertised.listeners")).filter_map(split_listener).collect();
+        let advertised = self.advertised(listeners)?;
         let mut all: Vec<Listener> = Vec::new();
         for entry in list(Some(listeners)) {
             let (name, host, port) = split_listener(entry)
@@ -138,6 +138,27 @@ impl SecurityProperties {
             ));
         }
         Ok(Some(all))
+    }
+
+    /// The entries of `advertised.listeners`. Each is for a listener that `listeners` names, as in Apache Kafka.
+    fn advertised(&self, listeners: &str) -> Result<Vec<(&str, &str, &str)>, String> {
+        let Some(text) = self.get("advertised.listeners") else { return Ok(Vec::new()) };
+        let named = list(Some(listeners)).filter_map(split_listener);
+        let names: Vec<&str> = named.map(|(name, ..)| name).collect();
+        let mut advertised = Vec::new();
+        for entry in list(Some(text)) {
+            let (name, host, port) = split_listener(entry)
+                .filter(|(_, _, port)| port.parse::<u16>().is_ok())
+                .ok_or_else(|| format!("advertised.listeners=`{text}`: `{entry}` is not NAME://HOST:PORT"))?;
+            if !names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                let names = names.join(", ");
+                return Err(format!(
+                    "advertised.listeners=`{text}`: no listener is called {name}; `listeners` has {names}"
+                ));
+            }
+            advertised.push((name, host, port));
+        }
+        Ok(advertised)
     }
 
     /// A property that names or secures listeners, if there is one and `listeners` is not set.
@@ -424,6 +445,21 @@ mod tests {
         ];
         let all = listeners(&pairs).expect("allowed");
         assert_eq!(all[0].advertise.as_deref(), Some("broker.test:9092"));
+    }
+
+    /// They were ignored: clients got the address of the listener itself.
+    #[test]
+    fn advertised_listeners_without_a_name_or_with_another_one_are_refused() {
+        let refused = |advertised| {
+            let pairs = [("listeners", "PLAINTEXT://:9092"), ("advertised.listeners", advertised)];
+            listeners(&pairs).expect_err("no listener")
+        };
+        for text in ["broker.test:9092", "PLAINTEXT://broker.test", "PLAINTEXT://broker.test:x"] {
+            let error = refused(text);
+            assert!(error.ends_with(&format!("`{text}` is not NAME://HOST:PORT")), "{error}");
+        }
+        let error = refused("plaintext://broker.test:9092,EXTERNAL://broker.test:9094");
+        assert!(error.ends_with("no listener is called EXTERNAL; `listeners` has PLAINTEXT"), "{error}");
     }
 
     #[test]
