@@ -57,7 +57,10 @@ pub(super) fn set(
         if property.kind == Kind::Pointer {
             return Err(Error::Config(format!("{name}: {reason}")));
         }
-        Err(Error::Config(format!("{name}=`{shown}`: {reason}; it takes {}", property.range())))
+        let range = property.range();
+        // Most reasons have the range.
+        let takes = if reason.contains(&range) { String::new() } else { format!("; it takes {range}") };
+        Err(Error::Config(format!("{name}=`{shown}`: {reason}{takes}")))
     };
     let parsed = property.parse(text);
     if let State::Refused { why } = property.state {
@@ -77,7 +80,8 @@ pub(super) fn set(
     match property.access {
         Some(Access { set, .. }) => {
             if let Err(reason) = set(config, &value) {
-                return refuse(reason);
+                // The value is within the range.
+                return Err(Error::Config(format!("{name}=`{shown}`: {reason}")));
             }
             config.given.insert(property.name, String::new());
         }

@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .high()
-        .text("The replicas that must have a record before it is delivered: 0 none, 1 the leader, all the in-sync replicas. Asking for less than all switches idempotence off unless it is asked for.")
+        .text("The replicas that must have a record before it is delivered: 0 none, 1 the leader, all the in-sync replicas. Asking for less than all switches idempotence off unless it is asked for. 2 is refused, as brokers refuse it; the C interface sends `all` instead.")
         .effective(
             "requests_carry_what_the_properties_say",
             Access {
