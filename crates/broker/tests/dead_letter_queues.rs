@@ -8,14 +8,18 @@ mod letters;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ottla_broker::{DiskCall, DiskEffect, DiskFiles, DiskRule};
+use ottla_broker::{BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::write_share_group_state::{
     PartitionData as StateToWrite, StateBatch, WriteShareGroupStateRequest, WriteStateData,
 };
-use ottla_wire::{BatchBuilder, Compression};
+use ottla_protocol::messages::write_txn_markers::{
+    WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest,
+};
+use ottla_wire::{BatchBuilder, Compression, Seal};
 
+use crate::common::{batch, produce_request};
 use letters::*;
 
 #[test]
@@ -107,6 +111,45 @@ fn the_key_and_the_value_are_copied_if_the_group_wants_them() {
     a.acknowledge(98, 98, REJECT);
     let letter = letters(&broker, 0, wanted.len() + 1).pop().expect("a letter");
     assert_eq!((letter.offset(), letter.key, letter.value), (98, None, None));
+}
+
+/// Appends the records of a transaction, and the marker that commits it.
+fn append_transaction(broker: &BrokerThread, base_sequence: i32, values: &[&[u8]]) {
+    let mut connection = connect(broker);
+    let seal =
+        Seal { producer_id: 1, producer_epoch: 0, base_sequence, transactional: true, ..Seal::default() };
+    let mut request = produce_request("orders", -1, &batch(values, &seal));
+    request.transactional_id = Some("t".into());
+    let answer = connection.ask(11, &request).expect("an answer");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    let topics = vec![WritableTxnMarkerTopic { name: "orders".into(), partition_indexes: vec![0] }];
+    let marker = WritableTxnMarker { producer_id: 1, transaction_result: true, topics, ..Default::default() };
+    connection.ask(1, &WriteTxnMarkersRequest { markers: vec![marker] }).expect("an answer");
+}
+
+/// The marker had a letter, and the copy of its record had the marker's bytes as key and value.
+#[test]
+fn the_marker_of_a_transaction_gets_no_letter() {
+    for copies in [true, false] {
+        let broker = start_group(&MemStorage::new());
+        broker.cluster().set_transactions_approved(true);
+        configure(&broker, &[(COPY, if copies { "true" } else { "false" })]);
+        append_transaction(&broker, 0, &[b"x", b"y"]);
+        append_transaction(&broker, 2, &[b"z"]);
+        let mut a = Member::join(&broker, "a", 0);
+        assert_eq!(a.fetch(), [(0, 4, 1)]);
+        // A marker alone, and one with its neighbours.
+        a.acknowledge(4, 4, REJECT);
+        a.acknowledge(0, 3, REJECT);
+        wait_for_start(&broker, 0, 5);
+        let letters = letters_now(&broker, QUEUE, 0);
+        assert_eq!(offsets(&letters), [0, 1, 3]);
+        let values: Vec<Option<&str>> = letters.iter().map(|letter| letter.value.as_deref()).collect();
+        assert_eq!(values, if copies { [Some("x"), Some("y"), Some("z")] } else { [None; 3] });
+        let text = broker.cluster().metrics_text(100);
+        let line = "ottla_share_dead_letters_total{result=\"written\"} 3";
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
 }
 
 #[test]

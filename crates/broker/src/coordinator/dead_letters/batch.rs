@@ -1,15 +1,16 @@
 //! Dead letters as a batch: a record for each offset of the source, with Kafka's headers, and a copy of its key and value if the
-//! group wants that.
+//! group wants that. A control record (the marker of a transaction) has no letter: no application has written it.
 
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use ottla_log::ReadPlan;
-use ottla_wire::batch::{BatchHeader, HEADER_BYTES};
-use ottla_wire::{BatchBuilder, HeaderRef, Mark, RecordRef, Records, Seal};
+use ottla_wire::batch::HEADER_BYTES;
+use ottla_wire::{BatchBuilder, Chain, HeaderRef, Mark, RecordRef, Records, Seal};
 
 use super::{BatchLimit, DeadLetters, LetterSource};
 use crate::cluster::Cluster;
+use crate::coordinator::share_partition::batches::spans;
 use crate::partition::Partition;
 
 /// Letters in one batch: each is at least some 250 bytes, and is read from a log of its own choice.
@@ -34,8 +35,10 @@ pub(super) struct BatchRequest {
 /// A batch of letters.
 #[derive(Debug)]
 pub(super) struct LetterBatch {
-    pub(super) bytes: BytesMut,
-    /// The offsets of the first and the last letter in the source.
+    /// `None` if all offsets are those of control records.
+    pub(super) bytes: Option<BytesMut>,
+    pub(super) letters: u64,
+    /// The first and the last offset of the source that the batch covers.
     pub(super) offsets: (i64, i64),
     /// The letters whose record was to be copied and was not.
     pub(super) without_copy: usize,
@@ -49,15 +52,21 @@ pub(super) fn build(cluster: &Cluster, request: &BatchRequest) -> Option<LetterB
         BatchLimit::OneRecord => 1,
     };
     let bytes_max = BATCH_BYTES.min(*message_bytes_max);
-    let mut reader = source.partition.as_deref().filter(|_| *copies_records).map(SourceReader::new);
+    let source_log = source.partition.as_deref();
+    let mut reader = source_log.map(|partition| SourceReader::new(partition, *copies_records));
     let partition = source.index.to_string();
     let now_ms = cluster.clock.now_ms();
-    let (mut batch, mut without_copy) = (BatchBuilder::new(), 0);
+    let (mut batch, mut written, mut without_copy) = (BatchBuilder::new(), 0, 0);
     let mut offsets = None;
     let all = letters
         .iter()
         .flat_map(|letters| (letters.first..=letters.last).map(move |offset| (letters, offset)));
     for (letters, offset) in all.take(records_max) {
+        let (first, _) = offsets.unwrap_or((offset, offset));
+        if reader.as_mut().is_some_and(|reader| reader.is_control(cluster, offset)) {
+            offsets = Some((first, offset));
+            continue;
+        }
         let (number, count) = (offset.to_string(), letters.delivery_count.to_string());
         let headers: [HeaderRef<'_>; 6] = [
             (b"__dlq.errors.topic", Some(source.topic.as_bytes())),
@@ -67,7 +76,7 @@ pub(super) fn build(cluster: &Cluster, request: &BatchRequest) -> Option<LetterB
             (b"__dlq.errors.delivery.count", Some(count.as_bytes())),
             (b"__dlq.errors.message", Some(letters.cause.message().as_bytes())),
         ];
-        let copy = reader.as_mut().and_then(|reader| reader.record(cluster, offset));
+        let copy = reader.as_mut().and_then(|reader| reader.record(offset));
         let size_of = |copy: Option<RecordRef<'_>>| {
             let (key, value) = (copy.and_then(|record| record.key), copy.and_then(|record| record.value));
             BatchBuilder::record_bytes_max(key, value, &headers)
@@ -83,9 +92,13 @@ pub(super) fn build(cluster: &Cluster, request: &BatchRequest) -> Option<LetterB
             copy.and_then(|record| record.value),
             &headers,
         );
+        written += 1;
         without_copy += usize::from(*copies_records && copy.is_none());
-        let (first, _) = offsets.unwrap_or((offset, offset));
         offsets = Some((first, offset));
+    }
+    let offsets = offsets?;
+    if batch.is_empty() {
+        return Some(LetterBatch { bytes: None, letters: 0, offsets, without_copy });
     }
     let sealed = batch.seal(&Seal::default());
     let sealed = sealed
@@ -94,29 +107,39 @@ pub(super) fn build(cluster: &Cluster, request: &BatchRequest) -> Option<LetterB
     let bytes = sealed.to_bytes();
     drop(sealed);
     let bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-    Some(LetterBatch { bytes, offsets: offsets?, without_copy })
+    Some(LetterBatch { bytes: Some(bytes), letters: written, offsets, without_copy })
 }
 
 /// Reads records of a log in the order of their offsets, batch by batch.
 struct SourceReader<'a> {
     partition: &'a Partition,
-    /// The batch that was read last, and the place in it.
+    copies_records: bool,
+    /// The batch that was read last, and the place in it. `None` without copies, or if it cannot be read.
     records: Option<Records>,
     mark: Mark,
+    /// Offsets from here to the end are those of control records.
+    control_from: i64,
     /// Offsets below are read, or cannot be.
     end: i64,
 }
 
 impl<'a> SourceReader<'a> {
-    fn new(partition: &'a Partition) -> Self {
-        Self { partition, records: None, mark: Mark::default(), end: 0 }
+    fn new(partition: &'a Partition, copies_records: bool) -> Self {
+        let mark = Mark::default();
+        Self { partition, copies_records, records: None, mark, control_from: i64::MAX, end: 0 }
     }
 
-    /// The record with this offset, which is above the one before. `None` if it does not exist any more, or cannot be read.
-    fn record(&mut self, cluster: &Cluster, offset: i64) -> Option<RecordRef<'_>> {
+    /// Returns `true` if there is a control record at this offset, which is above the one before.
+    fn is_control(&mut self, cluster: &Cluster, offset: i64) -> bool {
         if offset >= self.end {
             self.load(cluster, offset);
         }
+        offset >= self.control_from
+    }
+
+    /// The record with this offset, for which [`Self::is_control`] was called. `None` if it does not exist any more, or cannot be
+    /// read.
+    fn record(&mut self, offset: i64) -> Option<RecordRef<'_>> {
         let Self { records, mark, .. } = self;
         let records = records.as_ref()?;
         loop {
@@ -133,12 +156,23 @@ impl<'a> SourceReader<'a> {
         }
     }
 
-    /// Reads the batch with this offset, or the first one after it.
+    /// Reads the batch with this offset, or the first one after it: its header only if no record is copied.
     fn load(&mut self, cluster: &Cluster, offset: i64) {
-        (self.records, self.mark, self.end) = (None, Mark::default(), offset + 1);
-        let Some(bytes) = self.read(cluster, offset) else { return };
-        let Ok(header) = BatchHeader::parse(&bytes) else { return };
-        self.end = header.next_offset().max(offset + 1);
+        (self.records, self.mark, self.control_from, self.end) =
+            (None, Mark::default(), i64::MAX, offset + 1);
+        let Some(chain) = self.read(cluster, offset) else { return };
+        let found = spans(&chain, &[], offset, self.partition.high_watermark());
+        let Some(span) = found.ok().and_then(|spans| spans.first().copied()) else { return };
+        self.end = self.end.max(span.last + 1);
+        if span.is_control {
+            self.control_from = span.base;
+        } else if self.copies_records {
+            self.load_records(&chain);
+        }
+    }
+
+    fn load_records(&mut self, chain: &Chain) {
+        let Ok(bytes) = chain.to_bytes() else { return };
         match Records::of_batch(&bytes, INFLATED_BYTES_MAX) {
             Ok(records) => self.records = Some(records),
             Err(error) => {
@@ -148,7 +182,7 @@ impl<'a> SourceReader<'a> {
         }
     }
 
-    fn read(&self, cluster: &Cluster, offset: i64) -> Option<bytes::Bytes> {
+    fn read(&self, cluster: &Cluster, offset: i64) -> Option<Chain> {
         let mut from = offset;
         loop {
             let end = self.partition.high_watermark();
@@ -162,7 +196,7 @@ impl<'a> SourceReader<'a> {
             let found =
                 found.inspect_err(|error| tracing::debug!(%error, "a dead letter has no copy")).ok()?;
             if !found.chain.is_empty() {
-                return found.chain.to_bytes().ok();
+                return Some(found.chain);
             }
             // A gap at the end of a segment.
             from = found.next_offset.filter(|next| *next > from && *next < end)?;

@@ -76,6 +76,15 @@ pub(crate) enum BatchLimit {
     OneRecord,
 }
 
+/// Dead letters that are durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenLetters {
+    /// The last offset of the source that they cover.
+    pub(crate) last: i64,
+    /// Their number: control records of the source have none.
+    pub(crate) letters: u64,
+}
+
 /// The reason why dead letters were not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeadLetterError {

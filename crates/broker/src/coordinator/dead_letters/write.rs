@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use super::batch::{BatchRequest, LetterBatch, RECORDS_MAX, build, memory_bytes};
 use super::topic::find_or_create;
-use super::{BatchLimit, DeadLetterError, DeadLetters, LetterSource};
+use super::{BatchLimit, DeadLetterError, DeadLetters, LetterSource, WrittenLetters};
 use crate::cluster::Cluster;
 use crate::partition::Partition;
 use crate::topics::Topic;
 
 impl Cluster {
-    /// Writes the first batch of these letters to the group's dead-letter queue. Returns the offset of its last letter in the
-    /// source, once the batch is durable. The letters are not empty.
+    /// Writes the first batch of these letters to the group's dead-letter queue, until it is durable. The letters are not empty.
     ///
     /// The checks are made for each batch: all settings can change at any time.
     pub(crate) async fn write_dead_letters(
@@ -20,7 +19,7 @@ impl Cluster {
         source: &LetterSource,
         letters: &VecDeque<DeadLetters>,
         limit: BatchLimit,
-    ) -> Result<i64, DeadLetterError> {
+    ) -> Result<WrittenLetters, DeadLetterError> {
         let (queue, topic) = find_or_create(self, &source.group).await?;
         let partition = partition_of(&topic, source.index)?;
         let message_bytes_max = {
@@ -37,9 +36,11 @@ impl Cluster {
             message_bytes_max,
         };
         let batch = self.run_dead_letters(memory_bytes, move |cluster| build(cluster, &request)).await;
-        let Some(LetterBatch { bytes, offsets, without_copy }) = batch else {
+        let Some(LetterBatch { bytes, letters, offsets, without_copy }) = batch else {
             return Err(DeadLetterError::Unusable("no batch can be built".to_owned()));
         };
+        let written = WrittenLetters { last: offsets.1, letters };
+        let Some(bytes) = bytes else { return Ok(written) };
         if without_copy > 0 {
             tracing::warn!(group = %source.group, topic = %source.topic, partition = source.index, first = offsets.0,
                 last = offsets.1, without_copy,
@@ -58,7 +59,7 @@ impl Cluster {
                 DeadLetterError::Refused { reason, offsets }
             }
         })?;
-        Ok(offsets.1)
+        Ok(written)
     }
 }
 

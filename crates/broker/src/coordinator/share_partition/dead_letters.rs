@@ -11,7 +11,9 @@ use std::time::Duration;
 use super::leader::{LedPartition, LettersState};
 use super::settings::settings_of;
 use crate::cluster::{Cluster, lock};
-use crate::coordinator::dead_letters::{BatchLimit, DeadLetterError, DeadLetters, LetterSource};
+use crate::coordinator::dead_letters::{
+    BatchLimit, DeadLetterError, DeadLetters, LetterSource, WrittenLetters,
+};
 
 /// Kafka's limit of attempts for the same letters, and its pauses between them.
 const ATTEMPTS_MAX: u32 = 5;
@@ -61,10 +63,9 @@ impl LedPartition {
         while let Some(first) = letters.front().map(|letters| letters.first) {
             attempts += 1;
             let last = match cluster.write_dead_letters(&source, &letters, limit).await {
-                Ok(last) => {
+                Ok(WrittenLetters { last, letters }) => {
                     attempts = 0;
-                    let written = count_through(&letters, last).unsigned_abs();
-                    cluster.metrics.share.dead_letters_written.fetch_add(written, Ordering::Relaxed);
+                    cluster.metrics.share.dead_letters_written.fetch_add(letters, Ordering::Relaxed);
                     last
                 }
                 Err(DeadLetterError::Refused { offsets: (first, last), .. }) if first < last => {
