@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, DiskCall, DiskEffect, DiskFiles, DiskRule, Durability};
 use ottla_log::storage::mem::{Fault, MemStorage, OpKind};
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::delete_records::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic,
+};
 use ottla_protocol::messages::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use ottla_protocol::messages::offset_for_leader_epoch::{
@@ -117,6 +120,27 @@ fn epoch_ended(connection: &mut Raw, topic: &str, current_leader_epoch: i32) -> 
     let topics = vec![OffsetForLeaderTopic { topic: topic.into(), partitions: vec![partition] }];
     let request = OffsetForLeaderEpochRequest { replica_id: -1, topics };
     connection.ask(4, &request).expect("an answer").topics[0].partitions[0].error_code
+}
+
+/// An offset above the end of the log was answered with OFFSET_OUT_OF_RANGE, after which a client does not look for a leader.
+#[test]
+fn records_of_a_partition_that_a_failed_disk_took_offline_are_not_deleted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (broker, mut connection) = broker(dir.path());
+    let rule = DiskRule { count: 1, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
+    broker.cluster().add_disk_fault(of_orders(rule));
+    assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
+    let mut deleted = |topic: &str, offset: i64| {
+        let partitions = vec![DeleteRecordsPartition { partition_index: 0, offset }];
+        let topics = vec![DeleteRecordsTopic { name: topic.into(), partitions }];
+        let request = DeleteRecordsRequest { topics, timeout_ms: 10_000 };
+        connection.ask(2, &request).expect("an answer").topics[0].partitions[0].error_code
+    };
+    for offset in [-1, 0, 1000] {
+        assert_eq!(deleted("orders", offset), ErrorCode::KafkaStorageError, "{offset}");
+    }
+    let found = [-1, 0, 1000].map(|offset| deleted("bills", offset));
+    assert_eq!(found, [ErrorCode::None, ErrorCode::None, ErrorCode::OffsetOutOfRange]);
 }
 
 /// They were answered with the offsets of a log that no request could read.

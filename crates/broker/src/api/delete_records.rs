@@ -39,7 +39,7 @@ fn keep_last(request: &mut DeleteRecordsRequest) {
 
 fn delete(cluster: &Cluster, node: i32, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
     let partition = cluster.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_leader(node, -1)?;
+    cluster.check_leader(&partition, node, -1)?;
     if partition.is_internal {
         return Err(ErrorCode::InvalidTopicException);
     }
