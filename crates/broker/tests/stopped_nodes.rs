@@ -148,6 +148,22 @@ fn the_last_replica_in_sync_stays_one_and_the_first_replica_that_starts_leads() 
     assert_eq!(shown(&mut first, 1), (led, 2, vec![2, 3], vec![2, 3], Vec::new()));
 }
 
+/// The second replica took the leadership from the third one, and the first one from it.
+#[test]
+fn a_node_that_starts_leads_only_the_partitions_whose_first_replica_it_is() {
+    let broker = three_nodes(3, None);
+    let cluster = broker.cluster();
+    let mut third = Raw::connect(broker.addresses()[2]);
+    assert!(cluster.take_down(1) && cluster.take_down(2));
+    assert_eq!([0, 1].map(|index| leader(&mut third, index)), [3, 3]);
+    assert!(cluster.take_up(2));
+    assert_eq!([0, 1].map(|index| leader(&mut third, index)), [3, 2]);
+    let epoch = partition(&mut third, 12, "orders", 0).leader_epoch;
+    assert!(cluster.take_up(1));
+    assert_eq!([0, 1, 2].map(|index| leader(&mut third, index)), [1, 2, 3]);
+    assert_eq!(partition(&mut third, 12, "orders", 0).leader_epoch, epoch + 1);
+}
+
 /// The property had no effect.
 #[test]
 fn a_node_that_starts_waits_for_an_election_without_automatic_rebalances() {

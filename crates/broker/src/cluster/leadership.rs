@@ -386,9 +386,9 @@ impl Cluster {
         true
     }
 
-    /// Gives a leader to the partitions without one of which a replica is up, and makes a node the leader of its preferred partitions. In
-    /// Kafka the controller does the latter within five minutes, unless `auto.leader.rebalance.enable` is off. The caller holds the lock of
-    /// `leader_changes`.
+    /// Gives a leader to the partitions without one of which a replica is up, and makes a node the leader of its preferred partitions:
+    /// those whose first replica it is. In Kafka the controller does the latter within five minutes, unless
+    /// `auto.leader.rebalance.enable` is off. The caller holds the lock of `leader_changes`.
     pub(crate) fn lead_preferred(&self, id: i32) {
         self.lead_where(|_, partition| partition.leader() == NO_LEADER);
         if !self.config.rebalances_leaders {
@@ -397,6 +397,10 @@ impl Cluster {
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| partition.leader() != NO_LEADER) {
                 let mut replicas = self.placed_replicas(&topic, partition.index);
+                // Kafka's rebalance moves no leadership between other replicas. A leader that is none has it for a removed or hidden node.
+                if replicas.first() != Some(&id) && replicas.contains(&partition.leader()) {
+                    continue;
+                }
                 replicas.retain(|id| !topic.is_lagging(partition.index, *id));
                 if self.leader_among(&replicas, partition.index) == id {
                     self.lead(partition, id);
