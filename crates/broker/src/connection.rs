@@ -45,8 +45,7 @@ use crate::request_memory::{Limits, decoder, is_charged};
 use crate::security::Principal;
 use crate::security::active_listener::ActiveListener;
 use crate::security::sasl::SaslConnection;
-use admission::admit;
-pub(crate) use admission::is_address_full;
+pub(crate) use admission::admit;
 pub(crate) use authentication::AUTHENTICATION_MAX;
 use deadlines::{Times, contended_due, set_deadline, time_for};
 use gentle_end::end_gently;
@@ -133,27 +132,35 @@ impl Transport for tokio::io::DuplexStream {}
 ///
 /// Dropping the future closes the connection, at once or as soon as a thread for long work has noticed it.
 pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
-    serve_at(io, cluster, node, ActiveListener::plaintext(), None).await;
+    serve_at(io, cluster, node, ActiveListener::plaintext()).await;
 }
 
-/// Serves one connection of a listener. `principal` is the client's certificate. With TLS, the quota of its address was checked before
-/// the handshake.
+/// Serves one connection of a listener without TLS.
 pub(crate) async fn serve_at<T: Transport>(
     io: T,
     cluster: Arc<Cluster>,
     node: i32,
     listener: Arc<ActiveListener>,
-    principal: Option<Principal>,
 ) {
     let Some(state) = cluster.node(node) else { return };
-    let pause = if listener.tls.is_some() { Duration::ZERO } else { quota_pause(&io, &cluster) };
+    let pause = quota_pause(&io, &cluster);
     if !pause.is_zero() {
         // Boxed: other connections do not need its memory. It does not count: a quota must not fill `max.connections`.
         Box::pin(refuse(io, &cluster, pause)).await;
         return;
     }
-    let (_open, before) = Open::enter(&state.connections);
-    let Some(_admitted) = admit(&io, &cluster, state, before) else { return };
+    let Some(_admitted) = admit(&io, &cluster, state) else { return };
+    serve_admitted(io, &cluster, node, listener, None).await;
+}
+
+/// Serves one connection that is within the limits. `principal` is the client's certificate.
+pub(crate) async fn serve_admitted<T: Transport>(
+    io: T,
+    cluster: &Arc<Cluster>,
+    node: i32,
+    listener: Arc<ActiveListener>,
+    principal: Option<Principal>,
+) {
     cluster.metrics.connections_accepted.fetch_add(1, Ordering::Relaxed);
     let _share = cluster.shares.enter();
     let connection = Connection::new(io, cluster.clone(), node, listener, principal);
@@ -187,23 +194,6 @@ pub(crate) async fn refuse<T: Transport>(mut io: T, cluster: &Cluster, pause: Du
         () = tokio::time::sleep(pause) => {}
         () = closed_by_peer(&mut io) => {}
         () = place.evicted() => {}
-    }
-}
-
-/// Counts a connection until it is dropped: also one that ends with a panic, or whose future is dropped.
-struct Open<'a>(&'a AtomicUsize);
-
-impl<'a> Open<'a> {
-    /// Returns the number of those that were open before, too.
-    fn enter(count: &'a AtomicUsize) -> (Self, usize) {
-        let before = count.fetch_add(1, Ordering::Relaxed);
-        (Self(count), before)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::connection::{
-    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, in_time, is_address_full, quota_pause,
-    refuse, serve_at, unless_paused,
+    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, admit, in_time, quota_pause, refuse,
+    serve_admitted, serve_at, unless_paused,
 };
 use crate::places::too_large;
 use crate::port::Port;
@@ -134,7 +134,7 @@ impl Server {
                         if security.tls.is_some() {
                             connections.spawn(serve_tls(stream, cluster.clone(), node, security.clone(), serving));
                         } else {
-                            connections.spawn(serve_at(stream, cluster.clone(), node, security.clone(), None));
+                            connections.spawn(serve_at(stream, cluster.clone(), node, security.clone()));
                         }
                         // Many clients that connect at once must not delay those that are connected.
                         tokio::task::yield_now().await;
@@ -170,18 +170,14 @@ async fn serve_tls(
     security: Arc<ActiveListener>,
     serving: u64,
 ) {
-    if security.tls.is_none() {
-        return;
-    }
+    let Some(state) = cluster.node(node) else { return };
     // A handshake costs as much as many requests, and a client need not finish it.
     let pause = quota_pause(&stream, &cluster);
     if !pause.is_zero() {
         Box::pin(refuse(stream, &cluster, pause)).await;
         return;
     }
-    if is_address_full(&stream, &cluster, node) {
-        return;
-    }
+    let Some(_admitted) = admit(&stream, &cluster, state) else { return };
     // Boxed: an established connection needs no memory for this step. Its own thread: a handshake takes as long as many requests.
     let (shaking, of_node) = (security.clone(), cluster.clone());
     let shaken =
@@ -193,9 +189,11 @@ async fn serve_tls(
         () = cluster.serving.turned_since(serving) => return,
     };
     match accepted {
+        // The node was removed meanwhile.
+        Ok(_) if cluster.node(node).is_none() => return,
         Ok(stream) => match security.principal_of(stream.get_ref().1) {
             Ok(principal) => {
-                return serve_at(TlsTransport::new(stream), cluster, node, security, principal).await;
+                return serve_admitted(TlsTransport::new(stream), &cluster, node, security, principal).await;
             }
             Err(reason) => tracing::info!(listener = security.name, reason, "a client is refused"),
         },

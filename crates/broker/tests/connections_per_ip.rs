@@ -1,15 +1,16 @@
 //! `max.connections.per.ip` and its overrides, from the start on and changed while the broker runs.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ottla_broker::{Broker, StartError};
+use ottla_broker::{Broker, Listener, StartError};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 
 use crate::common::{PATIENCE, Raw};
+use crate::{security, tls};
 
 const BROKERS: i8 = 4;
 const SET: i8 = 0;
@@ -68,6 +69,31 @@ fn the_connections_of_an_address_are_limited_and_the_limit_changes_at_once() {
     assert!(!text.contains("ottla_connections_refused_total 0\n"), "{text}");
     assert_eq!(alter(&mut admin, &[("max.connections.per.ip", None)]), ErrorCode::None);
     assert!(Raw::connect(address).is_served());
+}
+
+/// They counted after their handshake: an address could have a thousand of them beside its connections.
+#[test]
+fn connections_that_do_not_finish_their_tls_handshake_count() {
+    for limit in ["max.connections.per.ip", "max.connections"] {
+        let secure = Listener::new("SECURE", security::any_port()).tls(security::tls(tls::certificate()));
+        let builder = Broker::builder().memory().listener(secure);
+        let builder = builder.configure(|config| config.set(limit, "2").expect("a number"));
+        let broker = builder.spawn().expect("a broker");
+        let address = broker.addresses()[0];
+        let silent = tls::connect(address, 1 << 16);
+        let served = tls::TlsClient::connect(address, 1 << 16).expect("a handshake");
+        let deadline = Instant::now() + PATIENCE;
+        while broker.cluster().connections_open() < 2 {
+            assert!(Instant::now() < deadline, "{limit}: the silent connection does not count");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(tls::TlsClient::connect(address, 1 << 16).is_none(), "{limit}: one is shaking hands");
+        drop(silent);
+        while tls::TlsClient::connect(address, 1 << 16).is_none() {
+            assert!(Instant::now() < deadline, "{limit}: the silent connection counts after its end");
+        }
+        drop(served);
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The limits for the number of connections: `max.connections`, and `max.connections.per.ip` for each address.
+//!
+//! As in Kafka's `ConnectionQuotas`, a connection counts from its accept on: a TLS handshake costs as much as many requests.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Transport;
 use crate::cluster::Cluster;
@@ -11,47 +13,48 @@ use crate::peer::Peer;
 const MAX: &str = "max.connections";
 const MAX_PER_IP: &str = "max.connections.per.ip";
 
-/// A connection within the limits. It is one of its address until this is dropped.
-pub(super) struct Admitted<'a> {
+/// A connection within the limits. It is one of its node and of its address until this is dropped: also if the connection ends with a
+/// panic, or its future is dropped.
+pub(crate) struct Admitted<'a> {
+    _open: Open<'a>,
     /// `None` for an in-process client, which has no address.
     _place: Option<AddressPlace<'a>>,
 }
 
-/// Takes a new connection in; `before` others of the node are open. `None` if a limit is reached: that is reported. As in Kafka, a lower
-/// limit closes no open connection.
-pub(super) fn admit<'a, T: Transport>(
-    io: &T,
-    cluster: &Cluster,
-    node: &'a Node,
-    before: usize,
-) -> Option<Admitted<'a>> {
+/// Counts a connection of a node until it is dropped.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    /// Returns the number of those that were open before, too.
+    fn enter(count: &'a AtomicUsize) -> (Self, usize) {
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        (Self(count), before)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes a new connection in. `None` if a limit is reached: that is reported. As in Kafka, a lower limit closes no open connection.
+pub(crate) fn admit<'a, T: Transport>(io: &T, cluster: &Cluster, node: &'a Node) -> Option<Admitted<'a>> {
     let config = cluster.live.broker();
+    let (open, before) = Open::enter(&node.connections);
     if before >= config.connections_max {
         report_full(io, cluster, MAX, config.connections_max);
         return None;
     }
     let Some(address) = io.peer_address().map(|address| address.ip()) else {
-        return Some(Admitted { _place: None });
+        return Some(Admitted { _open: open, _place: None });
     };
     let max = config.connections_per_ip.max_of(address);
     let place = node.client_addresses.enter(address, max);
     if place.is_none() {
         report_full(io, cluster, MAX_PER_IP, max);
     }
-    place.map(|place| Admitted { _place: Some(place) })
-}
-
-/// Returns `true`, and reports it, if the address of a client has as many connections as it may have: a TLS handshake costs as much as
-/// many requests.
-pub(crate) fn is_address_full<T: Transport>(io: &T, cluster: &Cluster, node: i32) -> bool {
-    let address = io.peer_address().map(|address| address.ip());
-    let (Some(address), Some(node)) = (address, cluster.node(node)) else { return false };
-    let max = cluster.live.broker().connections_per_ip.max_of(address);
-    if node.client_addresses.has_room(address, max) {
-        return false;
-    }
-    report_full(io, cluster, MAX_PER_IP, max);
-    true
+    place.map(|place| Admitted { _open: open, _place: Some(place) })
 }
 
 fn report_full<T: Transport>(io: &T, cluster: &Cluster, limit: &str, max: usize) {
