@@ -61,6 +61,7 @@ mod share_fetch;
 mod share_groups;
 mod share_initialization;
 mod share_locks;
+mod share_lost_records;
 mod share_memory;
 mod share_min_bytes;
 mod share_pruning;

@@ -37,8 +37,8 @@ use crate::common::{Raw, batch, metadata_of, produce_request};
 pub(crate) const GROUP: &str = "billing";
 const GROUP_RESOURCE: i8 = 32;
 const GAP: i8 = 0;
-const ACCEPT: i8 = 1;
-const RELEASE: i8 = 2;
+pub(crate) const ACCEPT: i8 = 1;
+pub(crate) const RELEASE: i8 = 2;
 const REJECT: i8 = 3;
 const RENEW: i8 = 4;
 /// The longest wait for records that are there: only a defect exhausts it.
@@ -171,7 +171,7 @@ impl Member {
         self.fetch_with(Vec::new())
     }
 
-    fn acknowledge(&mut self, first: i64, last: i64, ack: i8) -> ErrorCode {
+    pub(crate) fn acknowledge(&mut self, first: i64, last: i64, ack: i8) -> ErrorCode {
         self.acknowledge_as(first, last, vec![ack], self.epoch)
     }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::acknowledge::AckBatch;
 use super::acquire::Acquired;
 use super::lock_ends::{LockEnd, LockEnds};
+use super::lost_records::forget_lost_records;
 use super::reset::initial_offset;
 use super::sessions::{Place, Places, SessionKey, ShareSessions};
 use super::settings::{ShareSettings, settings_of};
@@ -372,13 +373,12 @@ async fn read(
     settings: &ShareSettings,
 ) -> Result<LedPartition, ErrorCode> {
     let mut stored = cluster.share_states.read(cluster, key, leader_epoch).await?;
-    let mut start_offset = stored.start_offset;
-    if start_offset < 0 {
-        start_offset = initial_offset(cluster, partition, settings.reset).await?;
+    if stored.start_offset < 0 {
+        stored.start_offset = initial_offset(cluster, partition, settings.reset).await?;
         let change = StateChange {
             state_epoch: stored.state_epoch,
             leader_epoch,
-            start_offset,
+            start_offset: stored.start_offset,
             delivery_complete_count: 0,
             batches: Vec::new(),
         };
@@ -388,12 +388,9 @@ async fn read(
         let log = partition.log();
         (log.start_offset(), log.end_offset())
     };
-    if start_offset > log_end {
-        // The log has lost records, or an administrator chose the offset. The start of a state only moves on: a new state begins.
-        cluster.share_states.initialize(cluster, key, stored.state_epoch, log_end).await?;
-        (start_offset, stored.batches) = (log_end, Vec::new());
-    }
-    let mut window = SharePartition::new(start_offset, &stored.batches);
+    // The log has lost records, or an administrator chose an offset above its end.
+    let stored = forget_lost_records(cluster, key, stored, log_end).await?;
+    let mut window = SharePartition::new(stored.start_offset, &stored.batches);
     window.set_log_start(log_start);
     let leader = &cluster.share_leader;
     let kept = leader.memory.keep_known(window.memory_bytes());

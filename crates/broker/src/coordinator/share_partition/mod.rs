@@ -21,6 +21,7 @@ mod fetch;
 pub(crate) mod leader;
 mod lock_ends;
 mod lock_timer;
+mod lost_records;
 #[cfg(test)]
 mod model_tests;
 mod observed;
