@@ -131,10 +131,12 @@ impl TransactionMetadata {
 
     /// Returns `true` if a producer that continues as `expected` may initialize the id.
     pub(crate) fn may_continue(&self, expected: ProducerIdentity) -> bool {
-        // The first: the id was forgotten, and a new producer id serves its producer as well as any other.
+        // The first: the id was forgotten, and a new producer id serves its producer as well as any other. The last: its request that has
+        // begun the current producer id is repeated.
         self.producer_epoch == NO_PRODUCER_EPOCH
             || expected.id == self.producer_id
-            || (expected.id == self.previous_producer_id && expected.epoch >= EPOCH_MAX)
+            || (expected.id == self.previous_producer_id
+                && (expected.epoch >= EPOCH_MAX || expected.epoch == self.last_producer_epoch))
     }
 
     /// InitProducerId under the same producer id: the next epoch.

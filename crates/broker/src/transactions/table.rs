@@ -115,7 +115,7 @@ pub(crate) struct Transactions {
     pub(super) deadlines: BTreeSet<(i64, Arc<str>)>,
     /// The wall clock less the steady one. A jump of the wall clock ends no transaction early or late.
     skew_ms: i64,
-    /// A new producer gets another producer id in place of one below this.
+    /// A producer gets another producer id in place of one below this, instead of its next epoch.
     renewed_below: i64,
     pub(super) limits: TransactionLimits,
     memory: KeptMemory,
@@ -141,8 +141,8 @@ impl Transactions {
         }
     }
 
-    /// Gives new producers of known ids another producer id in place of one below `producer_id`: the broker has lost states of these
-    /// producers, and the epochs that follow here may belong to clients that are still there.
+    /// Gives the next producers of known ids, and those that continue, another producer id in place of one below `producer_id`: the broker
+    /// has lost states of these producers, and the epochs that follow here may belong to clients that are still there.
     pub(crate) fn renew_producers_below(&mut self, producer_id: i64) {
         self.renewed_below = producer_id;
     }
@@ -195,8 +195,8 @@ impl Transactions {
             }),
             TransactionState::Empty | TransactionState::CompleteCommit | TransactionState::CompleteAbort => {
                 let matches = expected.is_none_or(|expected| expected.epoch == current.producer_epoch);
-                let is_renewed = expected.is_none() && current.producer_id < self.renewed_below;
-                let next = if (current.is_epoch_exhausted() && matches) || is_renewed {
+                let is_renewed = current.producer_id < self.renewed_below;
+                let next = if matches && (current.is_epoch_exhausted() || is_renewed) {
                     let Some(fresh) = fresh else { return Ok(Decision::NeedsProducerId) };
                     current.rotated(fresh, timeout_ms, expected.is_some(), now_ms)
                 } else {

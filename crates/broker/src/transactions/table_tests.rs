@@ -212,11 +212,21 @@ fn a_new_producer_gets_another_id_in_place_of_one_whose_later_epochs_are_lost() 
         assert_eq!(story.add(lost, 0), INVALID_MAPPING);
     }
     assert_eq!(story.init(), Ok(bumped(next)), "once");
-    // A producer of the snapshot may continue.
+}
+
+/// It got the id and the epoch of a producer that had fenced it after the snapshot, and that was still there.
+#[test]
+fn a_producer_that_continues_gets_another_id_if_its_later_epochs_are_lost() {
     let mut story = Story::new();
     let first = story.init().expect("new");
+    let second = story.init_as(Some(first)).expect("it continues");
     story.table.renew_producers_below(101);
-    assert_eq!(story.init_as(Some(first)), Ok(bumped(first)));
+    let next = story.init_as(Some(second)).expect("a producer of the snapshot");
+    assert_eq!(next, ProducerIdentity { id: 101, epoch: 0 });
+    assert_eq!(story.add(bumped(second), 0), INVALID_MAPPING, "the producer of before is fenced");
+    assert_eq!(story.init_as(Some(second)), Ok(next), "the answer was lost, and the request is repeated");
+    assert_eq!(story.init_as(Some(first)), FENCED);
+    assert_eq!(story.init_as(Some(next)), Ok(bumped(next)), "once");
 }
 
 #[test]
