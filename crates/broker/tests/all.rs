@@ -58,6 +58,7 @@ mod repeated_names;
 mod replication;
 mod security;
 mod share_fetch;
+mod share_forgotten;
 mod share_groups;
 mod share_initialization;
 mod share_locks;

@@ -110,7 +110,8 @@ impl ShareSessions {
         Ok(partitions)
     }
 
-    /// Continues a session with more or fewer partitions. Returns its partitions.
+    /// Continues a session with more or fewer partitions. Returns its partitions. As in Kafka's `ShareSession`, one that is added and
+    /// forgotten is forgotten: the request names it for its last acknowledgements.
     pub(crate) fn update(
         &mut self,
         key: &SessionKey,
@@ -124,9 +125,9 @@ impl ShareSessions {
         if added.is_empty() && forgotten.is_empty() {
             return Ok(session.partitions.clone());
         }
-        let before = session.partitions.iter().copied();
-        let kept = before.filter(|place| !forgotten.contains(place)).collect();
-        let partitions: Places = joined(kept, added).into();
+        let mut partitions = joined(session.partitions.to_vec(), added);
+        partitions.retain(|place| !forgotten.contains(place));
+        let partitions: Places = partitions.into();
         let others = *total - session.partitions.len();
         if partitions.len() > limits.partitions || others + partitions.len() > PARTITIONS_MAX {
             return Err(ErrorCode::ShareSessionLimitReached);
@@ -280,6 +281,19 @@ mod tests {
         let first = BTreeSet::from([PLACES[0]]);
         assert_eq!(sessions.update(&key("a"), 2, two_more, &first, LIMITS), Ok([PLACES[1], third].into()));
         assert_eq!(sessions.total, 2);
+    }
+
+    #[test]
+    fn a_partition_that_a_request_names_and_forgets_is_forgotten() {
+        let mut sessions = ShareSessions::default();
+        sessions.open(key("a"), 7, PLACES.to_vec(), LIMITS).expect("there is room");
+        let first = BTreeSet::from([PLACES[0]]);
+        assert_eq!(
+            sessions.update(&key("a"), 1, PLACES[..1].to_vec(), &first, LIMITS),
+            Ok(PLACES[1..].into())
+        );
+        assert!(!sessions.has("billing", PLACES[0]) && sessions.has("billing", PLACES[1]));
+        assert_eq!((sessions.partitions_of(&key("a")), sessions.total), (1, 1));
     }
 
     /// The end of a session with N partitions looked through all partitions of the group N times.
