@@ -28,6 +28,7 @@ mod listing;
 mod log_filter;
 mod metrics;
 mod number_range;
+mod other_tools;
 mod output;
 mod partition_args;
 mod password;
@@ -123,7 +124,7 @@ impl Command {
 fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return explain(&error),
+        Err(error) => return explain(error),
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let format = cli.command.log_format();
@@ -144,11 +145,12 @@ fn main() -> ExitCode {
 }
 
 /// Prints a usage error, or the help that was requested: it fails if the help cannot be written.
-fn explain(error: &clap::Error) -> ExitCode {
-    if let Some(text) = number_range::usage_error(error, command(), std::env::args_os().skip(1)) {
+fn explain(mut error: clap::Error) -> ExitCode {
+    if let Some(text) = number_range::usage_error(&error, command(), std::env::args_os().skip(1)) {
         output::note_lines(text.trim_end());
         return ExitCode::from(2);
     }
+    other_tools::explain(&mut error, &command(), std::env::args_os().skip(1));
     let printed = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     match printed.map_err(|problem| Failure::output(&problem)) {
         Err(failure @ Failure::Failed(_)) if !error.use_stderr() => {

@@ -399,3 +399,18 @@ fn a_port_in_use_points_to_the_option() {
     let address = taken.local_addr().expect("an address").to_string();
     ottla(&["broker", "--durability", "memory", "--listen", &address], "").failed(1, &[&address, "--listen"]);
 }
+
+/// clap advised to pass such an option as a value, or offered one with a similar name.
+#[test]
+fn an_option_of_another_tool_is_answered_with_that_of_this_one() {
+    for (line, tip) in [
+        ("consume orders --max-messages 5", "--count N"),
+        ("consume orders -K :", "-f '%k:%s\\n'"),
+        ("topics list --command-config client.properties", "--config FILE"),
+        ("topics --list", "ottla topics list"),
+        ("broker --data data --port 9092", "--listen HOST:PORT"),
+    ] {
+        let refused = ottla(&line.split(' ').collect::<Vec<_>>(), "").failed(2, &[tip]);
+        assert_eq!(refused.stderr.matches("tip:").count(), 1, "{line}: {}", refused.stderr);
+    }
+}
