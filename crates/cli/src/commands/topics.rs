@@ -55,8 +55,11 @@ pub(crate) enum Topics {
     /// Example: `ottla topics create orders:3 --set cleanup.policy=compact`
     Create {
         /// The topics, as NAME or NAME:PARTITIONS
-        #[arg(required = true, value_name = "NAME[:PARTITIONS]")]
+        #[arg(required_unless_present = "topic", value_name = "NAME[:PARTITIONS]")]
         topics: Vec<TopicSpec>,
+        /// A topic, as in kcat; may be repeated
+        #[arg(short, long, value_name = "NAME[:PARTITIONS]", conflicts_with = "topics")]
+        topic: Vec<TopicSpec>,
         /// Number of partitions [default: the broker's num.partitions]
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: Option<i32>,
@@ -111,7 +114,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
             Topics::Describe { topics, all_settings, output, connect } => {
                 describe(&admin(connect).await?, topics, *all_settings, output.output).await
             }
-            Topics::Create { topics, partitions, replication_factor, set, if_not_exists, connect } => {
+            Topics::Create { topics, topic, partitions, replication_factor, set, if_not_exists, connect } => {
                 let new = |spec: &TopicSpec| NewTopic {
                     name: spec.name.clone(),
                     partitions: spec.partitions.or(*partitions),
@@ -119,7 +122,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                     configs: last_of_each(set),
                     ..NewTopic::default()
                 };
-                let topics: Vec<NewTopic> = topics.iter().map(new).collect();
+                let topics: Vec<NewTopic> = topics.iter().chain(topic).map(new).collect();
                 create(&admin(connect).await?, &topics, *if_not_exists).await
             }
             Topics::Alter { topic, partitions, dry_run, connect } => {

@@ -414,3 +414,15 @@ fn an_option_of_another_tool_is_answered_with_that_of_this_one() {
         assert_eq!(refused.stderr.matches("tip:").count(), 1, "{line}: {}", refused.stderr);
     }
 }
+
+/// `--topic` was an option of every command of a topic but this one.
+#[test]
+fn a_topic_to_create_may_be_named_as_in_kafkas_tool() {
+    let broker = broker(1);
+    let created = at(&broker, &["topics", "create", "-t", "a:2", "--topic", "b"], "").succeeded();
+    assert_eq!(created.stdout, "created a\ncreated b\n");
+    let described = at(&broker, &["topics", "describe", "a"], "").succeeded();
+    assert!(described.stdout.contains("2 partitions"), "{described:?}");
+    ottla(&["topics", "create"], "").failed(2, &["NAME[:PARTITIONS]"]);
+    ottla(&["topics", "create", "a", "--topic", "b"], "").failed(2, &["--topic"]);
+}
