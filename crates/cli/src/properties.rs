@@ -1,5 +1,6 @@
 //! Properties from `-X key=value` and from files in Java's or kcat's format.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::failure::{Failure, sentence};
@@ -46,8 +47,19 @@ pub(crate) fn last_of_each<V: Clone>(pairs: &[(String, V)]) -> Vec<(String, V)> 
 
 /// Reads a properties file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
-    let unreadable =
-        |error: std::io::Error| Failure::usage(format!("{}: {}", path.display(), sentence(&error)));
+    let unreadable = |error: std::io::Error| {
+        let (shown, reason) = (path.display(), sentence(&error));
+        // In Kafka's tools, `--config` is the config of a topic.
+        let is_pair =
+            error.kind() == ErrorKind::NotFound && path.as_os_str().as_encoded_bytes().contains(&b'=');
+        Failure::usage(if is_pair {
+            format!(
+                "{shown}: {reason}: --config is for a file; use --set {shown} for a topic's config, and -X for a property"
+            )
+        } else {
+            format!("{shown}: {reason}")
+        })
+    };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
         return Err(Failure::usage(format!(

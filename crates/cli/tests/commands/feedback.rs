@@ -426,3 +426,11 @@ fn a_topic_to_create_may_be_named_as_in_kafkas_tool() {
     ottla(&["topics", "create"], "").failed(2, &["NAME[:PARTITIONS]"]);
     ottla(&["topics", "create", "a", "--topic", "b"], "").failed(2, &["--topic"]);
 }
+
+/// It was `retention.ms=1: no such file or directory`.
+#[test]
+fn a_config_of_a_topic_in_place_of_a_file_is_answered_with_its_option() {
+    let words = ["--config is for a file", "--set retention.ms=1"];
+    ottla(&["topics", "create", "a", "--config", "retention.ms=1"], "").failed(2, &words);
+    ottla(&["topics", "list", "--config", "no-such-file"], "").failed(2, &["no-such-file: no such file"]);
+}
