@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ottla_client::{Admin, Client, ClusterDescription, Config};
+use ottla_client::{Admin, Client, ClusterDescription, Config, TcpConnector};
 use tokio::runtime::Runtime;
 
 use crate::failure::{ADVICE, Failure, remember_user};
@@ -60,8 +61,9 @@ impl ConnectArgs {
         let properties = properties::collect(self.config.as_deref(), &self.properties)?;
         let is_given = properties.iter().any(names_brokers) || self.brokers.is_some();
         if let Some(brokers) = variable.filter(|brokers| !brokers.is_empty() && !is_given) {
-            let named = |error| Failure::usage(format!("{BROKERS_VARIABLE}: {error}"));
-            config.set("bootstrap.servers", &brokers.to_string_lossy()).map_err(named)?;
+            let brokers = brokers.to_string_lossy();
+            check_variable(&brokers)?;
+            config.set("bootstrap.servers", &brokers)?;
         }
         for property in &properties {
             config.set(&property.name, &property.value).map_err(|error| match error {
@@ -86,6 +88,17 @@ impl ConnectArgs {
         }
         warnings::watch(&mut config, false)?;
         Ok(config)
+    }
+}
+
+/// Checks the servers of [`BROKERS_VARIABLE`]. The errors of a client name its property, which nobody has typed.
+fn check_variable(brokers: &str) -> Result<(), Failure> {
+    match Client::with_engine(Config::new(brokers), Arc::new(TcpConnector::default()), 0) {
+        Err(ottla_client::Error::Config(text)) => {
+            let problem = text.strip_prefix("bootstrap.servers: ").unwrap_or(&text);
+            Err(Failure::usage(format!("{BROKERS_VARIABLE}: {problem}")))
+        }
+        created => created.map(drop).map_err(Failure::from),
     }
 }
 
@@ -172,6 +185,15 @@ mod tests {
             ("variable:1", &["-b", "option:1", "--config", file], "option:1"),
         ] {
             assert_eq!(servers(variable, args).as_deref(), Ok(expected), "{args:?}");
+        }
+    }
+
+    /// The error named `bootstrap.servers`, which was nowhere on the command line.
+    #[test]
+    fn wrong_servers_in_the_environment_are_those_of_the_variable() {
+        for variable in ["a:x", "a:1,:2", "http://a:1"] {
+            let refused = servers(variable, &[]).expect_err("no servers");
+            assert!(refused.starts_with("OTTLA_BROKERS: `"), "{refused}");
         }
     }
 
