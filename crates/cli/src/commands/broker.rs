@@ -154,6 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(stores_nothing(dir));
     }
     let data = data.filter(|_| config.durability != Durability::Memory);
+    args.check_secure_dir(data.as_deref())?;
     if let Some(warning) = server.warning() {
         args.warn(&warning);
     }
@@ -218,6 +219,19 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    /// Refuses the data directory as that of `--secure`: the broker locks each of them.
+    fn check_secure_dir(&self, data: Option<&Path>) -> Result<(), Failure> {
+        let (Some(data), Some(secure)) = (data, &self.security.secure) else { return Ok(()) };
+        let place = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+        if place(data) != place(secure) {
+            return Ok(());
+        }
+        let secure = secure.display();
+        Err(Failure::usage(format!(
+            "--secure {secure}: this is the data directory; use one of its own, such as --secure {secure}/secure"
+        )))
     }
 
     /// Sets the feature levels of a new data directory.

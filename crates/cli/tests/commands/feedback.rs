@@ -434,3 +434,14 @@ fn a_config_of_a_topic_in_place_of_a_file_is_answered_with_its_option() {
     ottla(&["topics", "create", "a", "--config", "retention.ms=1"], "").failed(2, &words);
     ottla(&["topics", "list", "--config", "no-such-file"], "").failed(2, &["no-such-file: no such file"]);
 }
+
+/// It was "in use by another broker", which was the same one.
+#[test]
+fn the_data_directory_is_no_secure_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("UTF-8");
+    for secure in [path.to_owned(), format!("{path}/.")] {
+        let args = ["broker", "--listen", "127.0.0.1:0", "--data", path, "--secure", &secure];
+        ottla(&args, "").failed(2, &["this is the data directory", "/secure"]);
+    }
+}
