@@ -30,13 +30,7 @@ impl ControlClient {
 
     /// Sends a request and returns the JSON of its answer.
     pub(crate) async fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value, Failure> {
-        let failed = |error: std::io::Error| {
-            Failure::failed(format!(
-                "{}: {}; is it the address of `ottla broker --control`?",
-                self.address,
-                sentence(&error)
-            ))
-        };
+        let failed = |error: std::io::Error| self.no_broker(&sentence(&error));
         let (status, answer) = match &self.address {
             ControlAddress::Unix(path_of_socket) => {
                 let stream = UnixStream::connect(path_of_socket).await.map_err(failed)?;
@@ -74,7 +68,8 @@ impl ControlClient {
         let request = request
             .body(Full::new(Bytes::from(body)))
             .map_err(|_| Failure::usage("the token or the path has characters that HTTP does not allow"))?;
-        let fails = |error: hyper::Error| self.fails(&error.to_string());
+        // A listener for Kafka's clients closes the connection.
+        let fails = |error: hyper::Error| self.no_broker(&error.to_string());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
         let connection = tokio::spawn(connection);
@@ -83,6 +78,10 @@ impl ControlClient {
         let answer = response.into_body().collect().await.map_err(fails)?.to_bytes();
         connection.abort();
         Ok((status, answer))
+    }
+
+    fn no_broker(&self, reason: &str) -> Failure {
+        self.fails(&format!("{reason}; is it the address of `ottla broker --control`?"))
     }
 
     fn fails(&self, reason: &str) -> Failure {

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Ended, PATIENCE, Running, command, ottla};
+use crate::support::{Ended, PATIENCE, Running, broker, command, ottla};
 
 /// A broker in memory with two nodes and the topic `orders`, and its control address.
 struct Controlled {
@@ -330,4 +330,13 @@ fn waits_leave_places_for_other_requests() {
     let mut overview = String::new();
     send("GET", "/", "").read_to_string(&mut overview).expect("an answer in time");
     assert!(overview.starts_with("HTTP/1.1 200"), "{overview}");
+}
+
+/// It was `connection closed before message completed`.
+#[test]
+fn a_listener_of_clients_is_no_control_address() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let listed = ottla(&["fault", "list", "--control", &*servers], "");
+    listed.failed(1, &[&*servers, "is it the address of `ottla broker --control`?"]);
 }
