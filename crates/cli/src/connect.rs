@@ -10,6 +10,7 @@ use ottla_client::{Admin, Client, ClusterDescription, Config, TcpConnector};
 use tokio::runtime::Runtime;
 
 use crate::failure::{ADVICE, Failure, remember_user};
+use crate::other_tools;
 use crate::properties::{self, Property, key_value};
 use crate::security_args::SecurityArgs;
 use crate::warnings;
@@ -67,7 +68,9 @@ impl ConnectArgs {
         }
         for property in &properties {
             config.set(&property.name, &property.value).map_err(|error| match error {
-                ottla_client::Error::Config(text) => Failure::Usage(property.located(&text)),
+                ottla_client::Error::Config(text) => {
+                    Failure::Usage(property.located(&other_tools::with_remedy(&property.name, text)))
+                }
                 error => error.into(),
             })?;
         }

@@ -90,6 +90,30 @@ fn tip(option: &str, path: &[&str], used: &Command) -> Option<String> {
     row.map(|(_, _, tip)| (*tip).to_owned())
 }
 
+/// Properties of Kafka's console tools, which have no counterpart among those of clients.
+const OF_CONSOLES: [&str; 8] = [
+    "key.separator",
+    "parse.key",
+    "print.headers",
+    "print.key",
+    "print.offset",
+    "print.partition",
+    "print.timestamp",
+    "print.value",
+];
+
+/// Adds a remedy to the error for an unknown property of a client that has no similar one.
+pub(crate) fn with_remedy(property: &str, problem: String) -> String {
+    if OF_CONSOLES.contains(&property) && problem.starts_with("no property ") {
+        let remedy = "use `ottla consume -f '%k:%s\\n'` to print keys, and `ottla produce -K :` to read them";
+        return format!("`{property}` is a property of Kafka's console tools: {remedy}");
+    }
+    if problem.starts_with("no property ") && !problem.contains("did you mean") {
+        return problem + ": `ottla properties` lists them";
+    }
+    problem
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -445,3 +445,15 @@ fn the_data_directory_is_no_secure_directory() {
         ottla(&args, "").failed(2, &["this is the data directory", "/secure"]);
     }
 }
+
+/// The error had no remedy.
+#[test]
+fn a_property_that_no_client_has_is_answered_with_what_there_is() {
+    for (property, words) in [
+        ("print.key=true", ["Kafka's console tools", "-f '%k:%s\\n'"]),
+        ("no.such.thing.at.all=1", ["no property is called", "`ottla properties`"]),
+        ("enable.auto.comit=1", ["no property is called", "did you mean `enable.auto.commit`?"]),
+    ] {
+        ottla(&["consume", "orders", "--property", property], "").failed(2, &words);
+    }
+}
