@@ -152,3 +152,13 @@ fn the_broker_has_less_time_than_the_answer() {
     assert!(found.status.success(), "{}", found.stdout);
     assert_eq!(*timeouts.lock().expect("not poisoned"), [15_000]);
 }
+
+/// It was looked up for ten seconds, as if it were new.
+#[test]
+fn a_topic_that_does_not_exist_is_not_waited_for() {
+    let broker = broker(1);
+    broker.cluster().requests(ApiKey::Metadata);
+    at(&broker, &["doctor", "--topic", "missing"], "").failed(1, &["topic missing"]);
+    let lookups = broker.cluster().requests(ApiKey::Metadata);
+    assert!(lookups < 20, "{lookups}");
+}

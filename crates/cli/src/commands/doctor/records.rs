@@ -130,7 +130,7 @@ pub(super) fn examine(
         if created {
             seen = seen
                 .and_then(|()| interrupt.check())
-                .and_then(|()| round_trips(&topic, true, cluster, settings, report, measurements));
+                .and_then(|()| round_trips(&topic, true, true, cluster, settings, report, measurements));
             // The topic is temporary also if standard output fails, or a signal ends the command.
             let (_, deleted) = change(report, "delete-topic", &topic, || delete(any, settings, &topic));
             seen = seen.and(deleted);
@@ -139,7 +139,7 @@ pub(super) fn examine(
         interrupt.check()?;
         return seen;
     };
-    round_trips(topic, args.write, cluster, settings, report, measurements)
+    round_trips(topic, false, args.write, cluster, settings, report, measurements)
 }
 
 /// Runs a step that changes the cluster, and reports it. Returns `true` if it succeeded.
@@ -218,6 +218,7 @@ fn until_carried_out(
 
 fn round_trips(
     topic: &str,
+    is_new: bool,
     write: bool,
     cluster: &Cluster,
     settings: &ProbeSettings,
@@ -225,7 +226,7 @@ fn round_trips(
     measurements: &mut Measurements,
 ) -> Result<(), Failure> {
     let watch = Stopwatch::start();
-    let leader = leader(topic, cluster, settings);
+    let leader = leader(topic, is_new, cluster, settings);
     let step = Step::new("topic", topic).took(watch.elapsed());
     let at = match leader {
         Ok((node, at)) => {
@@ -254,9 +255,10 @@ fn round_trips(
     report.add(step)
 }
 
-/// The leader of partition 0 and its address. Waits for the leader of a new topic.
+/// The leader of partition 0 and its address. Waits for the leader, and for a new topic, which spreads slowly.
 fn leader(
     topic: &str,
+    is_new: bool,
     cluster: &Cluster,
     settings: &ProbeSettings,
 ) -> Result<(i32, Reachable), RecordsError> {
@@ -281,9 +283,12 @@ fn leader(
             let at = cluster.reachable.iter().find(|(id, _)| *id == node).map(|(_, at)| at.clone());
             return at.map(|at| (node, at)).ok_or(RecordsError::NoLeader(node));
         }
-        if watch.elapsed() >= LEADER_WITHIN.min(settings.answer)
-            || !(code == ErrorCode::None || code.is_retriable())
-        {
+        let may_change = match code {
+            ErrorCode::None => true,
+            ErrorCode::UnknownTopicOrPartition => is_new,
+            code => code.is_retriable(),
+        };
+        if !may_change || watch.elapsed() >= LEADER_WITHIN.min(settings.answer) {
             RecordsError::code(code, None)?;
             return Err(RecordsError::NoLeader(node));
         }
