@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let metrics = metrics();
         note(&summary(&metrics, args.dead_letters.as_deref()));
         if let Err(error) = ended {
-            return Err(groups::kind::explain(&admin, &args.group, args.share, error.into()).await);
+            return Err(groups::kind::explain(&admin, &args.group, args.share, failure(error)).await);
         }
         match metrics.skipped {
             0 => Ok(()),
@@ -173,6 +173,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             ))),
         }
     })
+}
+
+/// The failure of the processor. For a record that was given up, it names the options with which the command continues.
+fn failure(error: ottla_parallel::Error) -> Failure {
+    match error {
+        error @ ottla_parallel::Error::Record { .. } => Failure::failed(format!(
+            "{error}; --dead-letters TOPIC keeps such records in a topic, --skip leaves them out, and --retries N tries more often"
+        )),
+        error => error.into(),
+    }
 }
 
 /// Refuses a topic for dead letters that the command reads itself: it would process, and write, the same records for ever.

@@ -204,3 +204,14 @@ fn a_second_signal_ends_the_command_although_a_program_is_stuck() {
     });
     running.wait().failed(130, &["interrupted"]);
 }
+
+/// The error did not tell how the command continues.
+#[test]
+fn a_record_that_is_given_up_names_the_options_that_continue() {
+    let broker = broker(1);
+    fill(&broker, "1\n");
+    let handler = "while read line; do echo error bad; done";
+    let args = ["run", "-t", "orders", "-G", "workers", "--retries", "0", "--", "sh", "-c", handler];
+    at(&broker, &args, "").failed(1, &["orders-0 offset 0", "bad", "--dead-letters TOPIC", "--skip"]);
+    assert_eq!(committed(&broker), 0);
+}
