@@ -57,7 +57,8 @@ pub(crate) struct Args {
     /// Reads as a member of this group, and commits the printed records [default: -X group.id]
     #[arg(short = 'G', short_alias = 'g', long, value_parser = NonEmptyStringValueParser::new())]
     group: Option<String>,
-    /// Reads as a member of the share group named with --group: each record goes to one member, and printing accepts it
+    /// Reads as a member of the share group named with --group: each record goes to one member, and printing accepts it. A new
+    /// group begins with records that are written afterwards; `ottla groups reset-offsets --create --share` sets another start
     #[arg(long, requires = "group", conflicts_with_all = ["from", "exit_at_end"])]
     share: bool,
     /// The start position: beginning, end, an offset, -N for the last N records of each partition, or a time like

@@ -88,7 +88,7 @@ pub(crate) struct TailArgs {
     /// The log's directory
     dir: PathBuf,
     /// The first offset to print; by default the first of the log
-    #[arg(long, default_value_t = 0)]
+    #[arg(short = 'o', long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     from: i64,
     /// At the end, waits for more records, until Ctrl-C
     #[arg(short = 'F', long)]
@@ -97,7 +97,7 @@ pub(crate) struct TailArgs {
     #[arg(short, long, value_parser = Format::parse, conflicts_with = "json")]
     format: Option<Format>,
     /// One JSON object per record
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     json: bool,
 }
 

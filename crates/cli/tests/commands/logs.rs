@@ -102,3 +102,17 @@ fn each_line_is_seen_before_the_next_one_is_written() {
     tail.signal(rustix::process::Signal::INT);
     assert_eq!(tail.wait().stdout, expected);
 }
+
+/// `--from -1` is the last record for `ottla consume`. Here it was the first one.
+#[test]
+fn a_log_is_printed_from_an_offset_with_the_letters_of_consume() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let log = log.to_str().expect("UTF-8");
+    ottla(&["log", "append", log], "one\ntwo\n").succeeded();
+    let tail = |args: &[&str]| ottla(&[&["log", "tail", log][..], args].concat(), "");
+    assert_eq!(tail(&["-o", "1"]).succeeded().stdout, "two\n");
+    let json = tail(&["-J", "-o", "1"]).succeeded().stdout;
+    assert!(json.contains("\"value\":\"two\""), "{json}");
+    tail(&["--from", "-1"]).failed(2, &["from 0 to 9223372036854775807"]);
+}
