@@ -389,7 +389,7 @@ impl BrokerConfig {
     }
 
     /// A property that has an effect on the listeners of `listeners` only, if there is one and `listeners` is not set.
-    pub(crate) fn property_without_listeners(&self) -> Option<&str> {
+    pub fn property_without_listeners(&self) -> Option<&str> {
         self.security.property_without_listeners()
     }
 

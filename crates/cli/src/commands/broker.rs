@@ -141,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.set_features(&mut config);
     args.check(&properties)?;
     let data = server.data.clone();
+    args.check_listener_properties(&config)?;
     let listeners = args.listeners(&config)?;
     if let Some(durability) = args.durability {
         config.durability = durability;
@@ -242,6 +243,17 @@ impl Args {
         for (feature, level) in &self.feature {
             config.set_feature_level(feature, *level);
         }
+    }
+
+    /// Refuses properties that have no effect on the default listener: clients would find a listener without security.
+    fn check_listener_properties(&self, config: &BrokerConfig) -> Result<(), Failure> {
+        let Some(name) = config.property_without_listeners() else { return Ok(()) };
+        let problem = format!("`{name}` has no effect without `listeners`");
+        if self.listen.is_none() && self.security.secure.is_none() {
+            return Err(Failure::usage(format!("{problem}: set that property, too")));
+        }
+        self.warn(&problem);
+        Ok(())
     }
 
     /// The listeners of the flags, or of the properties. None with `--secure`, which makes its own.

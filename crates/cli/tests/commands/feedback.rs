@@ -457,3 +457,20 @@ fn a_property_that_no_client_has_is_answered_with_what_there_is() {
         ottla(&["consume", "orders", "--property", property], "").failed(2, &words);
     }
 }
+
+/// They were ignored without a word: clients found a listener without security.
+#[test]
+fn properties_of_listeners_need_listeners() {
+    let start = ["broker", "--durability", "memory"];
+    for property in
+        ["ssl.client.auth=required", "sasl.enabled.mechanisms=PLAIN", "advertised.listeners=A://a:1"]
+    {
+        let name = property.split('=').next().unwrap_or_default();
+        let problem = format!("`{name}` has no effect without `listeners`");
+        ottla(&[&start[..], &["-X", property]].concat(), "").failed(2, &[&*problem]);
+        let listening = [&start[..], &["--listen", "127.0.0.1:0", "-X", property]].concat();
+        let mut broker = Running::start(&mut command(&listening), "");
+        broker.until("listening", PATIENCE, |it| it.stdout().contains("listening on"));
+        assert!(broker.stderr().contains(&format!("warning: {problem}")), "{}", broker.stderr());
+    }
+}
