@@ -94,7 +94,7 @@ impl ConnectArgs {
     }
 }
 
-/// Checks the servers of [`BROKERS_VARIABLE`]. The errors of a client name its property, which nobody has typed.
+/// Checks the servers of [`BROKERS_VARIABLE`]. The errors of a client name its property, which is not on the command line.
 fn check_variable(brokers: &str) -> Result<(), Failure> {
     match Client::with_engine(Config::new(brokers), Arc::new(TcpConnector::default()), 0) {
         Err(ottla_client::Error::Config(text)) => {

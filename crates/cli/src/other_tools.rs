@@ -6,7 +6,7 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The command that gets the options (an empty one stands for all commands), the options, and the tip for them.
+/// The command that gets the options (an empty one means all commands), the options, and the tip for them.
 type Row = (&'static str, &'static [&'static str], &'static str);
 
 const FILE: &str = "a file of properties is named by `--config FILE`";
