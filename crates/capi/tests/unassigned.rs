@@ -1,12 +1,16 @@
 //! Functions of a consumer for partitions that are not assigned.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::client_interceptors::*;
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
+use rdkafka::conf::conf_interceptors::*;
 use rdkafka::consume::group_consumer::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
@@ -130,6 +134,66 @@ fn a_stored_offset_below_0_is_removed_and_a_missing_partition_is_unknown() {
         assert_eq!(rd_kafka_commit(stage.rk, null(), 0), RD_KAFKA_RESP_ERR__NO_OFFSET);
         assert_eq!(rd_kafka_seek(stage.orders, 9, 0, 1000), UNKNOWN);
         assert_eq!(rd_kafka_seek(stage.orders, 0, 0, 1000), RD_KAFKA_RESP_ERR__STATE);
+    }
+}
+
+/// The topic that an interceptor uses, and the last results of its calls.
+#[derive(Default)]
+struct Intercepted {
+    topic: AtomicPtr<c_void>,
+    results: Mutex<[rd_kafka_resp_err_t; 2]>,
+}
+
+unsafe extern "C" fn on_request_sent(
+    _rk: *mut rd_kafka_t,
+    _sockfd: c_int,
+    _broker: *const c_char,
+    _node: i32,
+    _api_key: i16,
+    _version: i16,
+    _correlation_id: i32,
+    _size: usize,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let seen = unsafe { &*opaque.cast::<Intercepted>() };
+    let topic: *mut rd_kafka_topic_t = seen.topic.load(Ordering::SeqCst).cast();
+    if !topic.is_null() {
+        let results = unsafe { [rd_kafka_offset_store(topic, 9, 3), rd_kafka_seek(topic, 9, 0, 0)] };
+        *seen.results.lock().unwrap() = results;
+    }
+    OK
+}
+
+unsafe extern "C" fn on_new(
+    rk: *mut rd_kafka_t,
+    _conf: *const rd_kafka_conf_t,
+    opaque: *mut c_void,
+    _errstr: *mut c_char,
+    _size: usize,
+) -> rd_kafka_resp_err_t {
+    unsafe { rd_kafka_interceptor_add_on_request_sent(rk, c"test".as_ptr(), Some(on_request_sent), opaque) }
+}
+
+/// Both functions waited for the engine, whose thread calls the interceptor, for ever.
+#[test]
+fn an_interceptor_may_store_and_seek_a_partition_that_is_missing() {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let seen = Intercepted::default();
+    let conf = conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "g")]);
+    unsafe {
+        let opaque = (&raw const seen).cast_mut().cast();
+        assert_eq!(rd_kafka_conf_interceptor_add_on_new(conf, c"test".as_ptr(), Some(on_new), opaque), OK);
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        let orders = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        seen.topic.store(orders.cast(), Ordering::SeqCst);
+        let partitions = list(&[(c"orders", 1)]);
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        until("both calls have returned", || *seen.results.lock().unwrap() == [UNKNOWN; 2]);
+        seen.topic.store(null_mut(), Ordering::SeqCst);
+        rd_kafka_topic_destroy(orders);
+        rd_kafka_destroy(rk);
     }
 }
 

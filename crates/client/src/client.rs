@@ -241,17 +241,9 @@ impl Client {
     }
 
     /// Returns the number of partitions that a topic has in the client's metadata: 0 if the topic does not exist, and `None` if the client
-    /// has not needed its metadata so far. No broker is asked, and the engine's thread must not call this.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
-    pub fn known_partitions_blocking(&self, topic: &str) -> Result<Option<usize>, Error> {
-        let topic = topic.to_owned();
-        let known = move |cluster: Rc<Cluster>| async move {
-            Ok(cluster.topic(&topic).and_then(|layout| layout.known_partitions()))
-        };
-        // The engine ends the wait.
-        blocking::block_on(NEVER, self.run(known)).unwrap_or(Err(Error::Closed))
+    /// has not needed its metadata so far. No broker is asked. Any thread may call this.
+    pub fn known_partitions(&self, topic: &str) -> Option<usize> {
+        self.shared.produce.observer.partition_counts.of(topic)
     }
 
     /// Returns the id that a broker gave this client for its metrics (KIP-714). Operators select a client by it, and brokers

@@ -438,9 +438,10 @@ fn finish_seek(
     }
 }
 
-/// Returns `true` if the client's metadata has the partition, and `None` if it does not have the topic.
+/// Returns `true` if the client's metadata has the partition, and `None` if it does not have the topic. Does not wait for the engine: a
+/// callback in its thread may call the functions that need this.
 pub(super) fn is_in_metadata(handle: &Handle, at: &TopicPartition) -> Option<bool> {
-    let count = handle.client()?.known_partitions_blocking(&at.topic).ok()??;
+    let count = handle.client()?.known_partitions(&at.topic)?;
     Some(usize::try_from(at.partition).is_ok_and(|partition| partition < count))
 }
 

@@ -548,6 +548,8 @@ impl Cluster {
         let mut response = self.describe(None).await?;
         if response.error_code == ErrorCode::None {
             self.layout.borrow_mut().mark_unlisted(&self.wanted.borrow(), &mut response);
+            let layout = self.layout.borrow();
+            self.observer.partition_counts.retain(|topic| layout.topics.contains_key(topic));
         }
         self.merge_whole(response)?;
         if self.all.get() == AllTopics::Wanted {
@@ -598,12 +600,22 @@ impl Cluster {
         let none = BTreeSet::new();
         let wanted = self.wanted.borrow();
         let protected = if confirmed { &none } else { &*wanted };
+        let names: Vec<_> = response.topics.iter().filter_map(|topic| topic.name.clone()).collect();
         let needs_more = self.layout.borrow_mut().merge(response, protected);
         drop(wanted);
+        self.publish_counts(&names);
         if let Some(before) = before {
             self.log_changes(&before);
         }
         needs_more
+    }
+
+    /// Publishes the numbers of partitions of these topics for other threads.
+    fn publish_counts(&self, names: &[String]) {
+        let layout = self.layout.borrow();
+        let known = names.iter().filter_map(|name| layout.topics.get_key_value(name.as_str()));
+        let counts = known.map(|(name, topic)| (name.clone(), topic.known_partitions()));
+        self.observer.partition_counts.extend(counts);
     }
 
     /// Records the time since which topics are unknown.

@@ -11,6 +11,7 @@ pub(crate) mod facts;
 mod group;
 #[cfg(feature = "metrics")]
 mod metrics_export;
+mod partition_counts;
 pub(crate) mod polls;
 pub(crate) mod prometheus;
 pub(crate) mod pushed;
@@ -36,6 +37,7 @@ pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
 use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
 use self::group::GroupCounts;
+use self::partition_counts::PartitionCounts;
 use self::polls::{FollowedPolls, PollTimes};
 use self::pushed::{Rebalances, Role, TopicTotals};
 use self::share::{ShareConsumers, ShareCounters};
@@ -89,6 +91,7 @@ pub(crate) struct Observer {
     next_id: AtomicU64,
     survey_wanted: AtomicBool,
     surveyed: Notify,
+    pub(crate) partition_counts: PartitionCounts,
     /// A warning about unknown bytes in a response was logged.
     warned_of_surplus: AtomicBool,
     pub(crate) failure: EngineFailure,
@@ -200,6 +203,7 @@ impl Observer {
             next_id: AtomicU64::new(0),
             survey_wanted: AtomicBool::new(false),
             surveyed: Notify::new(),
+            partition_counts: PartitionCounts::default(),
             warned_of_surplus: AtomicBool::new(false),
             failure: EngineFailure::default(),
         };
