@@ -246,6 +246,13 @@ impl Client {
         self.shared.produce.observer.partition_counts.of(topic)
     }
 
+    /// Requests the metadata of a topic now, and keeps it fresh, as for a topic in use. The call does not wait. The request may create the
+    /// topic: see [`Config::allow_auto_create_topics`](crate::Config::allow_auto_create_topics).
+    pub fn request_topic(&self, topic: &str) {
+        let topic: Arc<str> = topic.into();
+        self.start(|cluster| async move { cluster.want(&topic) });
+    }
+
     /// Returns the id that a broker gave this client for its metrics (KIP-714). Operators select a client by it, and brokers
     /// label its metrics with it. It stays until the client ends.
     ///

@@ -254,6 +254,7 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
         return refuse();
     }
     let known = handle.topics().find(&name);
+    let is_new = known.is_none();
     let topic = match (known, own) {
         // It keeps its own configuration.
         (Some(known), _) => known,
@@ -272,6 +273,13 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     };
     // A producer looks the topic up now, not at the first record, so that brokers create it.
     let _ = topic.producer();
+    // A consumer does so for a new topic, as in the original: its functions then know which partitions are missing.
+    if is_new
+        && handle.consumer_state().is_some()
+        && let Some(client) = handle.client()
+    {
+        client.request_topic(&name);
+    }
     topic.handed_out()
 }
 
