@@ -35,6 +35,32 @@ fn exists(rk: *mut rd_kafka_t, topic: &CStr) -> bool {
     }
 }
 
+/// The value in the producer's configuration was ignored.
+#[test]
+fn a_producer_creates_no_topic_if_its_configuration_forbids_it() {
+    let broker = Broker::builder().memory().spawn().unwrap();
+    let forbids = client(&broker, RD_KAFKA_PRODUCER, Some(("allow.auto.create.topics", "false")));
+    let allows = client(&broker, RD_KAFKA_PRODUCER, None);
+    for (rk, topic, creates) in [(allows, c"allowed", true), (forbids, c"forbidden", false)] {
+        let mut metadata: *const rd_kafka_metadata_t = null();
+        unsafe {
+            // Both the handle and the request for its metadata create the topic if they may.
+            let rkt = rd_kafka_topic_new(rk, topic.as_ptr(), null_mut());
+            assert_eq!(rd_kafka_metadata(rk, 0, rkt, &raw mut metadata, 60_000), OK);
+            rd_kafka_metadata_destroy(metadata);
+            rd_kafka_topic_destroy(rkt);
+        }
+        if creates {
+            until("the topic exists", || exists(allows, topic));
+        }
+        assert_eq!(exists(allows, topic), creates, "{topic:?}");
+    }
+    unsafe {
+        rd_kafka_destroy(forbids);
+        rd_kafka_destroy(allows);
+    }
+}
+
 /// A consumer requested the metadata of a topic only when it was assigned a partition, so that a missing partition was like one that is
 /// not assigned.
 #[test]

@@ -244,8 +244,9 @@ impl Handle {
         config.bootstrap_later = true;
         config.connect_to_learned_broker = true;
         config.name_failures = true;
-        // The property is about consumers: a broker may always create what is produced to.
-        config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
+        // As in the original, whose default depends on the kind of client.
+        config.allow_auto_create_topics |=
+            kind == RD_KAFKA_PRODUCER && !config.is_set("allow.auto.create.topics");
         let hooked = !conf.interceptors().on_new.is_empty();
         config.delivery_reports = kind == RD_KAFKA_PRODUCER && (wants_reports(callbacks) || hooked);
         config.delivery_report_records = config.delivery_reports;
