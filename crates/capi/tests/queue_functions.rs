@@ -165,3 +165,33 @@ fn an_event_of_delivery_reports_has_the_error_of_its_batch() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The number was that of all messages: a program that took messages until none remained did not end.
+#[test]
+fn an_event_counts_the_messages_that_remain() {
+    let conf = conf(&[("bootstrap.servers", "127.0.0.1:1")]);
+    unsafe {
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let queue = rd_kafka_queue_get_main(rk);
+        for _ in 0..3 {
+            produce(rk, c"orders", 0, "paid", null_mut());
+        }
+        assert_eq!(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let mut seen = 0;
+        while seen < 3 {
+            let event = rd_kafka_queue_poll(queue, 60_000);
+            assert!(!event.is_null());
+            for remaining in (1..=rd_kafka_event_message_count(event)).rev() {
+                assert_eq!(rd_kafka_event_message_count(event), remaining);
+                assert!(!rd_kafka_event_message_next(event).is_null());
+                seen += 1;
+            }
+            assert_eq!(rd_kafka_event_message_count(event), 0);
+            assert!(rd_kafka_event_message_next(event).is_null());
+            rd_kafka_event_destroy(event);
+        }
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}

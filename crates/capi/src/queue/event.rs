@@ -365,7 +365,8 @@ pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_
     // `rd_kafka_event_message_count`).
     unsafe { event(rkev, FUNCTION) }.map_or(0, |event| match &event.content {
         Content::Message(..) => 1,
-        Content::Reports { slots, .. } => slots.len(),
+        // As in the original, those that were not taken.
+        Content::Reports { slots, next, .. } => slots.len().saturating_sub(next.get()),
         _ => 0,
     })
 }
