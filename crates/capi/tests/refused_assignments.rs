@@ -1,7 +1,7 @@
 //! Changes of an assignment that are refused. Bindings show the texts of the errors, and programs search them and the log.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
 use ottla_broker::Broker;
@@ -12,9 +12,10 @@ use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
 
-use crate::common::{conf, list, new, subscribe, until};
+use crate::common::{conf, list, new, produce, read, subscribe, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 const INVALID: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -128,4 +129,36 @@ fn an_incremental_change_of_an_eager_member_names_the_function_to_use() {
     let text =
         "Changes to the current assignment must be made using assign() when rebalance protocol type is EAGER";
     assert_eq!(errors.into_inner().unwrap(), [(RD_KAFKA_RESP_ERR__STATE, text.to_owned())]);
+}
+
+/// A list with the default partition of a binding, -1, or with an empty name was refused.
+#[test]
+fn a_partition_that_cannot_exist_may_be_assigned_and_waits() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+    produce(producer, c"orders", 0, "paid", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(producer, 60_000) }, OK);
+    let rk =
+        new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "billing")]));
+    let places = [(c"", 0), (c"orders", -1), (c"orders", 0)];
+    unsafe {
+        let partitions = list(&places);
+        for entry in (*partitions).elems_mut() {
+            entry.offset = RD_KAFKA_OFFSET_BEGINNING;
+        }
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        assert_eq!(read(rk, 1), ["paid"]);
+        let mut assigned = null_mut();
+        assert_eq!(rd_kafka_assignment(rk, &raw mut assigned), OK);
+        for (topic, partition) in places {
+            let found = rd_kafka_topic_partition_list_find(assigned, topic.as_ptr(), partition);
+            assert!(!found.is_null(), "{topic:?} [{partition}]");
+        }
+        rd_kafka_topic_partition_list_destroy(assigned);
+        assert!(rd_kafka_incremental_unassign(rk, partitions).is_null());
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+        rd_kafka_destroy(producer);
+    }
 }

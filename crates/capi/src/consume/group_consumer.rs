@@ -111,7 +111,8 @@ pub unsafe extern "C" fn rd_kafka_subscription(
     }
 }
 
-/// Returns the partitions of a list with their start positions. As in the original, each partition is in the list once.
+/// Returns the partitions of a list with their start positions. As in the original, each partition is in the list once, and one that
+/// cannot exist waits as a missing one does.
 unsafe fn starts(
     list: *const rd_kafka_topic_partition_list_t,
 ) -> Result<Vec<(TopicPartition, StartAt)>, AssignmentRefusal> {
@@ -126,9 +127,6 @@ unsafe fn starts(
             let place = in_brackets(&at);
             return Err(invalid(format!("{place} has invalid start offset {}", entry.offset)));
         };
-        if at.partition < 0 || at.topic.is_empty() {
-            return Err(RD_KAFKA_RESP_ERR__INVALID_ARG.into());
-        }
         starts.push((at, start));
     }
     let mut sorted: Vec<_> = starts.iter().map(|(at, _)| at).collect();
