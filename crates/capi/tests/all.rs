@@ -60,3 +60,4 @@ mod unassigned;
 mod unreachable;
 mod values;
 mod varargs;
+mod yielding;

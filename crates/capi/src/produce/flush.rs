@@ -31,6 +31,8 @@ pub(crate) struct Flush {
     calls_back: bool,
     /// Operations to serve before the next check.
     ops_left: usize,
+    /// A callback called `rd_kafka_yield`: the flush ends, whatever is left.
+    yielded: bool,
 }
 
 /// The next step of a flush.
@@ -54,11 +56,20 @@ impl Flush {
             _flushing: handle.producer().map(ottla_client::Producer::flushing),
             calls_back,
             ops_left: OPS_PER_POLL_MAX,
+            yielded: false,
         }
+    }
+
+    /// Ends the flush at its next step, as in the original.
+    pub(crate) fn yields(&mut self) {
+        self.yielded = true;
     }
 
     pub(crate) fn next(&mut self, handle: &Arc<Handle>) -> FlushStep {
         let Some(producer) = handle.producer() else { return FlushStep::Done(true) };
+        if self.yielded {
+            return FlushStep::Done(producer.unsettled_records() == 0);
+        }
         loop {
             if self.calls_back
                 && self.ops_left > 0
@@ -99,6 +110,10 @@ impl Task for Flush {
             FlushStep::Done(true) => Step::Return(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR)),
             FlushStep::Done(false) => Step::Return(Returns::code(RD_KAFKA_RESP_ERR__TIMED_OUT)),
         }
+    }
+
+    fn yields(&mut self) {
+        Self::yields(self);
     }
 }
 

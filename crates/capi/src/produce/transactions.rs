@@ -211,6 +211,12 @@ impl Task for EndTransaction {
         };
         self.end(handle, ended)
     }
+
+    fn yields(&mut self) {
+        if let Some(flush) = &mut self.flush {
+            flush.yields();
+        }
+    }
 }
 
 impl EndTransaction {
