@@ -53,6 +53,7 @@ mod roundtrip;
 mod share_consumers;
 mod simple_starts;
 mod sockets;
+mod timestamps;
 mod topic_metadata;
 mod transaction_calls;
 mod transactions;

@@ -20,6 +20,9 @@ use crate::messages::headers::rd_kafka_headers_t;
 use crate::messages::known_messages::{self, KnownMessages};
 use crate::messages::message_slab::{self, Slab};
 
+/// The timestamp of a record that has none.
+const NO_TIMESTAMP: i64 = -1;
+
 /// A message with the fields that its accessors return.
 #[repr(C)]
 pub(crate) struct Slot {
@@ -222,7 +225,7 @@ impl Slot {
         let raw_headers =
             unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
         let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
-            (..0, _) => RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+            (NO_TIMESTAMP, _) => RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
             (_, true) => RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
             (_, false) => RD_KAFKA_TIMESTAMP_CREATE_TIME,
         };
@@ -262,7 +265,7 @@ impl Slot {
         };
         let (timestamp, timestamp_type) = match of.append_time_ms {
             Some(append_time_ms) => (append_time_ms, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME),
-            None if of.timestamp < 0 => (of.timestamp, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE),
+            None if of.timestamp == NO_TIMESTAMP => (of.timestamp, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE),
             None => (of.timestamp, RD_KAFKA_TIMESTAMP_CREATE_TIME),
         };
         Self {

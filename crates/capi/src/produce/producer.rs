@@ -397,7 +397,8 @@ fn produce_described(
     let mut record = record_of(described.partition, &described.payload, unsafe {
         bytes(described.key.0, described.key.1)
     });
-    record.timestamp_ms = (described.timestamp > 0).then_some(described.timestamp);
+    // As in the original, 0 is the current time, and a negative number a time before 1970.
+    record.timestamp_ms = (described.timestamp != 0).then_some(described.timestamp);
     // SAFETY: NULL or headers of ours (required by the C functions that call this).
     let given = unsafe { described.given.as_ref() };
     if let Some(given) = given {
