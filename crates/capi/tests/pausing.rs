@@ -1,4 +1,4 @@
-//! Partitions of a producer that the application pauses.
+//! Partitions of a producer, and of a consumer, that the application pauses.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -16,7 +16,7 @@ use rdkafka::messages::partition_list::*;
 use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
 
-use crate::common::{conf, list, new, produce};
+use crate::common::{conf, list, new, produce, read};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -100,4 +100,51 @@ fn the_messages_of_a_paused_partition_time_out() {
     }
     assert_eq!(reports, [(RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]);
     assert_eq!(broker.cluster().requests(ApiKey::Produce), 0, "nothing was sent");
+}
+
+/// The next assignment of the partition was not paused, and a pause of a partition that was not assigned had no effect.
+#[test]
+fn a_consumer_s_pause_lasts_until_the_partition_is_resumed() {
+    let broker = Broker::builder().memory().topic("orders", 1).topic("more", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+    let send = |topic, value| {
+        produce(producer, topic, 0, value, null_mut());
+        assert_eq!(unsafe { rd_kafka_flush(producer, 60_000) }, OK);
+    };
+    send(c"orders", "paused");
+    send(c"more", "first");
+    let rk =
+        new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers.as_str()), ("group.id", "billing")]));
+    let partitions = list(&[(c"orders", 0), (c"more", 0)]);
+    unsafe {
+        for entry in (*partitions).elems_mut() {
+            entry.offset = RD_KAFKA_OFFSET_BEGINNING;
+        }
+        let assign = |partitions| assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        let unknown = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+        let mut sent = vec!["first"];
+        assign(partitions.cast_const());
+        assert_eq!(read(rk, 2).len(), 2);
+        for is_assigned in [true, false] {
+            if !is_assigned {
+                assign(null());
+            }
+            assert_eq!(set_paused(rk, rd_kafka_pause_partitions, [c"orders", c"other"]), [OK, unknown]);
+            assign(null());
+            assign(partitions.cast_const());
+            // A fetch of both partitions returns the records of both.
+            assert_eq!(read(rk, sent.len()), sent);
+            for value in ["second", "third"] {
+                send(c"more", value);
+                sent.push(value);
+                assert_eq!(read(rk, 1), [value]);
+            }
+            assert_eq!(set_paused(rk, rd_kafka_resume_partitions, [c"orders"; 2]), [OK; 2]);
+            assert_eq!(read(rk, 1), ["paused"]);
+        }
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+        rd_kafka_destroy(producer);
+    }
 }

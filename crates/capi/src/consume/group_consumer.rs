@@ -268,7 +268,7 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
 }
 
 /// Pauses or resumes partitions of a consumer or of a producer. As in the original, the entry of an unknown partition receives an
-/// error, and one that is known to a consumer and not assigned stays as it is. A closed consumer has none assigned.
+/// error. One that is known to a consumer and not assigned is paused when it is assigned, and a pause lasts until it is resumed.
 unsafe fn set_paused(
     rk: *mut rd_kafka_t,
     function: &str,
@@ -290,9 +290,9 @@ unsafe fn set_paused(
     for entry in unsafe { list_conversion::entries(partitions) } {
         let at = list_conversion::at(entry);
         entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-        if assigned.binary_search(&at).is_ok() {
+        if assigned.binary_search(&at).is_ok() || handle.topics().has(&at.topic) {
             known.push(at);
-        } else if !handle.topics().has(&at.topic) {
+        } else {
             entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
         }
     }

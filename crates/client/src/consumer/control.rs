@@ -14,7 +14,7 @@ use super::open_chunk::ReadContext;
 use super::{StartAt, TopicPartition, Watermarks};
 use crate::blocking;
 use crate::client::Client;
-use crate::config::{Config, Isolation};
+use crate::config::{Config, GroupHabits, Isolation};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
 use crate::group::commands::{AssignmentChange, CommitScope, ConsumerCommand};
@@ -292,6 +292,9 @@ impl ConsumerControl {
     /// Stops fetching these partitions and returning their records; fetched records stay for
     /// [`ConsumerControl::resume`]. Has no effect on a partition whose loss no poll has returned yet: its next assignment, which may
     /// have begun, is not paused.
+    ///
+    /// With [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka) a pause lasts until the partition is resumed, also of a partition
+    /// that is not assigned: its next assignment is paused.
     pub fn pause(&self, partitions: &[TopicPartition]) {
         self.set_paused(partitions, true);
     }
@@ -302,11 +305,16 @@ impl ConsumerControl {
     }
 
     fn set_paused(&self, partitions: &[TopicPartition], paused: bool) {
-        // Those of the assignment that the application knows: it would never resume the next one.
-        let is_known = |at: &&TopicPartition| !self.inbox.has_unseen_loss(at);
+        // Those of the assignment that the application knows: it would never resume the next one, unless its pauses outlast assignments.
+        let lasts = self.config.group_habits == GroupHabits::Librdkafka;
+        let is_known = |at: &&TopicPartition| lasts || !self.inbox.has_unseen_loss(at);
         let known: Vec<_> = partitions.iter().filter(is_known).cloned().collect();
         for at in &known {
-            self.inbox.pause(at, paused);
+            if lasts {
+                self.inbox.pause_in_each_assignment(at, paused);
+            } else {
+                self.inbox.pause(at, paused);
+            }
         }
         let _ = self.sender.send(ConsumerCommand::Pause(known, paused));
     }

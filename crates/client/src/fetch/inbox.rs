@@ -4,9 +4,10 @@
 //! from the first partition and moves the partition to the end of the queue. The engine adds slices of responses; the
 //! polling thread removes them, checks them and decodes them. A paused partition keeps its buffer and is in no queue.
 
+mod pauses;
 mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -111,6 +112,8 @@ struct State {
     free_queues: Vec<QueueId>,
     /// The queues of partitions that have one in each assignment.
     kept_queues: BTreeMap<TopicPartition, QueueId>,
+    /// The partitions that are paused in each assignment.
+    kept_pauses: BTreeSet<TopicPartition>,
     /// Partitions that were full and are not any more.
     drained: Vec<Slot>,
     /// The number of partitions and events in all queues.
@@ -170,15 +173,19 @@ impl Inbox {
         Arc::new(Self { state: Mutex::new(state), emptied, budget, limit, revoked_by: AtomicUsize::new(0) })
     }
 
-    /// Adds a buffer for a partition.
-    pub(crate) fn open(&self, slot: Slot, progress: Arc<PartitionProgress>) {
+    /// Adds a buffer for a partition. Returns `true` if it is paused, as it was in an earlier assignment.
+    pub(crate) fn open(&self, slot: Slot, progress: Arc<PartitionProgress>) -> bool {
         let mut state = self.lock();
         if state.partitions.len() <= slot.index() {
             state.partitions.resize_with(slot.index() + 1, || None);
         }
         state.index.insert(progress.at.clone(), slot);
         let queue = state.kept_queues.get(&progress.at).copied().unwrap_or(QueueId::MAIN);
-        state.partitions[slot.index()] = Some(PartitionBuffer::new(progress, self.limit, queue));
+        let paused = state.kept_pauses.contains(&progress.at);
+        progress.set_paused(paused);
+        let buffer = PartitionBuffer { paused, ..PartitionBuffer::new(progress, self.limit, queue) };
+        state.partitions[slot.index()] = Some(buffer);
+        paused
     }
 
     /// Removes a partition with its items.
@@ -222,19 +229,6 @@ impl Inbox {
         // Freed outside the lock: a large response may be unmapped here.
         drop(purged);
         self.emptied.notify_one();
-    }
-
-    /// Pauses or resumes a partition; its items stay.
-    pub(crate) fn pause(&self, at: &TopicPartition, paused: bool) {
-        let mut state = self.lock();
-        let Some(slot) = state.index.get(at).copied() else { return };
-        if let Some(partition) = state.partition(slot) {
-            partition.paused = paused;
-            partition.progress.set_paused(paused);
-        }
-        let signal = state.list(slot);
-        drop(state);
-        notify(signal);
     }
 
     /// Adds an event, or an error that concerns no single partition.

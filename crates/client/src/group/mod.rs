@@ -164,7 +164,11 @@ impl Shared {
                 let offsets: Arc<dyn OffsetSource> = progress.clone();
                 self.cluster.observer.follow(at, Arc::downgrade(&offsets));
                 let slot = table.add(progress.clone(), *start);
-                self.inbox.open(slot, progress);
+                if self.inbox.open(slot, progress)
+                    && let Some(cursor) = table.get_mut(slot)
+                {
+                    cursor.set_paused(true);
+                }
                 self.cluster.want(&at.topic);
             }
         }

@@ -81,7 +81,7 @@ pub enum GroupHabits {
     /// With `cooperative-sticky`, a member that has too many partitions gives up its first ones. In the new protocol topics that
     /// do not exist are not reported, and more refusals are final. A broker's UNKNOWN_SERVER_ERROR for a partition is reported, once
     /// until the partition has another answer, and the request is repeated. A rebalance, and a lookup of committed offsets, waits for
-    /// the commits that the application has begun.
+    /// the commits that the application has begun. A pause of a partition outlasts its assignment.
     Librdkafka,
 }
 
