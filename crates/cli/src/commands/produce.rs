@@ -80,6 +80,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     remember_operation("write");
     let mut config = args.connect.config(&[])?;
+    if config.transactional_id.as_ref().is_some_and(|id| !id.is_empty()) {
+        return Err(Failure::usage(
+            "transactional.id: `ottla produce` writes without transactions; leave the property out",
+        ));
+    }
     if let Some(codec) = &args.codec {
         config.set("compression.codec", codec)?;
     }

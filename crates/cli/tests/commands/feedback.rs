@@ -474,3 +474,10 @@ fn properties_of_listeners_need_listeners() {
         assert!(broker.stderr().contains(&format!("warning: {problem}")), "{}", broker.stderr());
     }
 }
+
+/// Each record failed, because "producing cannot be called before init_transactions".
+#[test]
+fn a_transactional_id_is_refused_before_records_are_read() {
+    let args = ["produce", "orders", "-b", "127.0.0.1:1", "-X", "transactional.id=till"];
+    ottla(&args, "1\n").failed(2, &["transactional.id", "without transactions"]);
+}
