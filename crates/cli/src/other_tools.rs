@@ -18,6 +18,7 @@ const INSTEAD: &[Row] = &[
     ("", &["--command-property", "--consumer-property", "--producer-property"], PROPERTY),
     ("", &["--broker-list", "--zookeeper"], "the servers are named by `--brokers HOST:PORT,...`"),
     ("", &["-d"], "the client's contexts are chosen by `-X debug=LIST`, and shown with `-vv`"),
+    ("", &["--json"], "listings are printed as JSON by `--output json`"),
     ("", &["-q"], "only problems are printed without `-v`"),
     ("", &["-C"], "`ottla consume` reads records"),
     ("", &["-P"], "`ottla produce` writes records"),

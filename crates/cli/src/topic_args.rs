@@ -6,6 +6,7 @@ use clap::Args;
 pub(crate) fn topic_name(text: &str) -> Result<String, String> {
     match ottla_client::check_topic_name(text) {
         Ok(()) => Ok(text.to_owned()),
+        Err(ottla_client::Error::Config(problem)) => Err(problem),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -84,6 +85,13 @@ impl TopicArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The text began with `configuration: `.
+    #[test]
+    fn a_wrong_name_is_explained() {
+        let refused = topic_name("a b").expect_err("no name");
+        assert!(refused.starts_with("the topic name `a b` has ' ' in it: "), "{refused}");
+    }
 
     /// An expression was cut at its comma: `^a{1` matched nothing, and `3}` is no name.
     #[test]

@@ -408,6 +408,7 @@ fn an_option_of_another_tool_is_answered_with_that_of_this_one() {
         ("consume orders -K :", "-f '%k:%s\\n'"),
         ("topics list --command-config client.properties", "--config FILE"),
         ("topics --list", "ottla topics list"),
+        ("cluster --json", "--output json"),
         ("broker --data data --port 9092", "--listen HOST:PORT"),
     ] {
         let refused = ottla(&line.split(' ').collect::<Vec<_>>(), "").failed(2, &[tip]);
