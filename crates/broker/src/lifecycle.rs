@@ -182,9 +182,9 @@ impl Cluster {
         if replication <= nodes {
             return Ok(replication);
         }
+        let there = if nodes == 1 { "is 1 node".to_owned() } else { format!("are {nodes} nodes") };
         let reason = format!(
-            "topic `{name}`: replication factor {replication}, but there are {nodes} nodes; start the broker with \
-             --nodes {replication}"
+            "topic `{name}`: replication factor {replication}, but there {there}; start the broker with --nodes {replication}"
         );
         Err((ErrorCode::InvalidReplicationFactor, reason))
     }

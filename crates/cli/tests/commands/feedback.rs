@@ -482,3 +482,11 @@ fn a_transactional_id_is_refused_before_records_are_read() {
     let args = ["produce", "orders", "-b", "127.0.0.1:1", "-X", "transactional.id=till"];
     ottla(&args, "1\n").failed(2, &["transactional.id", "without transactions"]);
 }
+
+/// There were "1 nodes".
+#[test]
+fn a_replication_factor_above_the_number_of_nodes_is_explained() {
+    let broker = broker(1);
+    let words = ["replication factor 3, but there is 1 node; start the broker with --nodes 3"];
+    at(&broker, &["topics", "create", "a", "-r", "3"], "").failed(1, &words);
+}
