@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::memory::{Charge, ClientHost, FairTurns};
