@@ -434,7 +434,7 @@ pub(crate) const MODELS: &[Model] = &[
         tool: Tool::Shuttle,
         edits: &[
             ("queue", "use crate::wake_callback::WakeCallback;", "use super::wake_callback::WakeCallback;"),
-            ("inbox", "mod waiting;\n\n", ""),
+            ("inbox", "mod pauses;\nmod waiting;\n\n", ""),
             (
                 "inbox",
                 "use super::aborted::AbortedTransactions;",

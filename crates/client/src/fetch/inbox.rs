@@ -231,6 +231,19 @@ impl Inbox {
         self.emptied.notify_one();
     }
 
+    /// Pauses or resumes a partition; its items stay.
+    pub(crate) fn pause(&self, at: &TopicPartition, paused: bool) {
+        let mut state = self.lock();
+        let Some(slot) = state.index.get(at).copied() else { return };
+        if let Some(partition) = state.partition(slot) {
+            partition.paused = paused;
+            partition.progress.set_paused(paused);
+        }
+        let signal = state.list(slot);
+        drop(state);
+        notify(signal);
+    }
+
     /// Adds an event, or an error that concerns no single partition.
     pub(crate) fn push(&self, item: Item) {
         let mut state = self.lock();
@@ -242,29 +255,6 @@ impl Inbox {
         state.waiting += 1;
         drop(state);
         notify(signal);
-    }
-
-    /// The partitions whose revocation waits for a poll.
-    pub(crate) fn unseen_revocations(&self) -> Vec<TopicPartition> {
-        let state = self.lock();
-        let events = state.queues.iter().flat_map(|queue| &queue.events);
-        let revoked = events.filter_map(|item| match item {
-            Item::Event(Event::Revoked(partitions)) => Some(partitions),
-            _ => None,
-        });
-        revoked.flatten().cloned().collect()
-    }
-
-    /// Returns `true` if the loss of any partition waits for a poll.
-    pub(crate) fn has_unseen_losses(&self) -> bool {
-        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(_)));
-        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
-    }
-
-    /// Returns `true` if the loss of this partition waits for a poll: the application acts as its owner still.
-    pub(crate) fn has_unseen_loss(&self, at: &TopicPartition) -> bool {
-        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(lost)) if lost.contains(at));
-        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
     }
 
     /// Adds an item at the end of a partition's buffer. A chunk of an older generation is dropped.

@@ -1,7 +1,7 @@
-//! The number of items that wait for the polls of a queue.
+//! The items that wait for the polls of a queue.
 
 use super::{Inbox, Item, QueueId, QueueState, State};
-use crate::types::TopicPartition;
+use crate::types::{Event, TopicPartition};
 
 impl Inbox {
     /// The events, errors and records that wait in the consumer's own queue, or in the kept queue of a partition.
@@ -21,6 +21,29 @@ impl Inbox {
     /// Returns `true` if a poll of the queue has something to do: nothing more is signalled before it. A chunk may have no records.
     pub(crate) fn has_waiting_items(&self, of: Option<&TopicPartition>) -> bool {
         self.lock().queue_of(of).is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// The partitions whose revocation waits for a poll.
+    pub(crate) fn unseen_revocations(&self) -> Vec<TopicPartition> {
+        let state = self.lock();
+        let events = state.queues.iter().flat_map(|queue| &queue.events);
+        let revoked = events.filter_map(|item| match item {
+            Item::Event(Event::Revoked(partitions)) => Some(partitions),
+            _ => None,
+        });
+        revoked.flatten().cloned().collect()
+    }
+
+    /// Returns `true` if the loss of any partition waits for a poll.
+    pub(crate) fn has_unseen_losses(&self) -> bool {
+        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(_)));
+        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
+    }
+
+    /// Returns `true` if the loss of this partition waits for a poll: the application acts as its owner still.
+    pub(crate) fn has_unseen_loss(&self, at: &TopicPartition) -> bool {
+        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(lost)) if lost.contains(at));
+        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
     }
 }
 
