@@ -137,8 +137,8 @@ fn commit_timeout(handle: &Handle) -> Duration {
     handle.config.socket_timeout + ENGINE_TIMEOUT
 }
 
-/// The result of a commit, with the error of each entry. As in the original, the whole commit fails if each offset was refused: with
-/// the last error.
+/// The result of a commit, with the error of each entry. As in the original, the commit fails with the last error if an offset was
+/// refused, and the entries of the other offsets have that error, although they are committed.
 fn commit_result(
     handle: Option<&Handle>,
     result: Result<Refused, Error>,
@@ -146,10 +146,7 @@ fn commit_result(
 ) -> (rd_kafka_resp_err_t, Vec<CommittedOffset>) {
     let (err, refused) = match result {
         Ok(refused) => {
-            let is_committed = |(at, offset): &(TopicPartition, OffsetAndMetadata)| {
-                offset.offset >= 0 && !refused.contains_key(at)
-            };
-            let last = refused.values().next_back().filter(|_| !entries.iter().any(is_committed));
+            let last = refused.values().next_back();
             (last.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |last| code_of_broker(*last)), refused)
         }
         Err(error) => {
@@ -158,7 +155,7 @@ fn commit_result(
         }
     };
     let entry = |(at, offset): (TopicPartition, OffsetAndMetadata)| {
-        let err = refused.get(&at).map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |refused| code_of_broker(*refused));
+        let err = refused.get(&at).map_or(err, |refused| code_of_broker(*refused));
         (at, offset, err)
     };
     (err, entries.into_iter().map(entry).collect())
