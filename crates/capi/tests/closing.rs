@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
 use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
 use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::group_metadata::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
@@ -23,7 +25,7 @@ use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, new, produce, read, subscribe, until};
+use crate::common::{conf, list, new, produce, read, subscribe, until};
 
 /// Longer than a close takes that does not wait.
 const LATER: Duration = Duration::from_millis(300);
@@ -159,6 +161,34 @@ fn a_closing_consumer_commits_until_it_has_given_up_its_partitions() {
     unsafe { rd_kafka_destroy(rk) };
     assert_eq!(commits.before.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR_NO_ERROR);
     assert_eq!(commits.after.load(Ordering::SeqCst), RD_KAFKA_RESP_ERR__DESTROY);
+}
+
+/// They had the results of a consumer that is in no group: the offsets were committed.
+#[test]
+fn the_functions_of_a_group_fail_after_the_close() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let properties =
+        [("bootstrap.servers", &*servers), ("group.id", "billing"), ("enable.auto.offset.store", "false")];
+    let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+    let (ended, partitions) = (RD_KAFKA_RESP_ERR__DESTROY, list(&[(c"orders", 0)]));
+    unsafe {
+        let orders = rd_kafka_topic_new(rk, c"orders".as_ptr(), std::ptr::null_mut());
+        (*(*partitions).elems).offset = 1;
+        assert_eq!(rd_kafka_assign(rk, partitions), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_consumer_close(rk), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_offsets_store(rk, partitions), RD_KAFKA_RESP_ERR__STATE);
+        assert_eq!(rd_kafka_commit(rk, partitions, 0), ended);
+        assert_eq!(rd_kafka_commit(rk, std::ptr::null(), 0), ended);
+        assert_eq!(rd_kafka_commit(rk, partitions, 1), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_committed(rk, partitions, 60_000), ended);
+        assert!(rd_kafka_memberid(rk).is_null());
+        assert!(rd_kafka_consumer_group_metadata(rk).is_null());
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_topic_destroy(orders);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(broker.cluster().committed_offset("billing", "orders", 0), None);
 }
 
 /// A consumer of the group. Without its LeaveGroup, the coordinator keeps it for two minutes.

@@ -533,7 +533,11 @@ impl ConsumerState {
         }
     }
 
+    /// Returns the member's identity. As in the original, a closed consumer has none.
     pub(crate) fn group_metadata(&self) -> Result<GroupMetadata, Error> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
         self.control.group_metadata().wait(ENGINE_TIMEOUT)
     }
 

@@ -123,6 +123,7 @@ fn begin_commit(
     match commit {
         // As in the original: another member may own the partitions.
         Ok(commit) if handle.fatal.get().is_some() => (Err(RD_KAFKA_RESP_ERR__FATAL), commit.entries),
+        Ok(commit) if consuming.is_closed() => (Err(RD_KAFKA_RESP_ERR__DESTROY), commit.entries),
         // It leaves its group as soon as it has no partition.
         Ok(commit) if consuming.is_ending() && consuming.control.assignment().is_empty() => {
             (Err(RD_KAFKA_RESP_ERR__DESTROY), commit.entries)
@@ -253,7 +254,8 @@ pub unsafe extern "C" fn rd_kafka_commit(
     let asked = match asked {
         Ok(asked) => asked,
         Err(err) => {
-            if handle.callbacks.offset_commit.is_some() {
+            // As in the original, a closed consumer answers no commit.
+            if handle.callbacks.offset_commit.is_some() && !consuming.is_closed() {
                 let offsets = with_error(wanted, err);
                 handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
             }
@@ -348,6 +350,9 @@ pub unsafe extern "C" fn rd_kafka_committed(
     for entry in unsafe { list_conversion::entries(partitions) } {
         entry.offset = RD_KAFKA_OFFSET_INVALID;
     }
+    if consuming.is_closed() {
+        return RD_KAFKA_RESP_ERR__DESTROY;
+    }
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(CALL_TIMEOUT_MAX);
     match committed_until(&consuming, &wanted, deadline) {
         Ok(found) => {
@@ -407,12 +412,16 @@ fn store(
     offset: OffsetAndMetadata,
 ) -> rd_kafka_resp_err_t {
     let removes = offset.offset < 0;
+    let not_assigned = || match unassigned(handle, &at.topic) {
+        RD_KAFKA_RESP_ERR__STATE if removes => RD_KAFKA_RESP_ERR_NO_ERROR,
+        code => code,
+    };
+    if consuming.is_closed() {
+        return not_assigned();
+    }
     match consuming.control.store_offset(at, offset) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-        Err(Error::NotAssigned { .. }) => match unassigned(handle, &at.topic) {
-            RD_KAFKA_RESP_ERR__STATE if removes => RD_KAFKA_RESP_ERR_NO_ERROR,
-            code => code,
-        },
+        Err(Error::NotAssigned { .. }) => not_assigned(),
         Err(error) => code_of(&error),
     }
 }
