@@ -112,6 +112,32 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
 }
 
+/// A partition was unknown after its assignment, unless the application had received a message of its topic.
+#[test]
+fn a_partition_that_was_assigned_is_known() {
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("group.id", "g"), ("enable.auto.offset.store", "false")]));
+    for topic in [c"orders", c"more"] {
+        let partitions = list(&[(topic, 0)]);
+        unsafe {
+            (*(*partitions).elems).offset = 3;
+            assert_eq!(rd_kafka_pause_partitions(rk, partitions), OK);
+            assert_eq!((*(*partitions).elems).err, UNKNOWN);
+            if topic == c"orders" {
+                assert_eq!(rd_kafka_assign(rk, partitions), OK);
+                assert_eq!(rd_kafka_assign(rk, null()), OK);
+            } else {
+                assert!(rd_kafka_incremental_assign(rk, partitions).is_null());
+                assert!(rd_kafka_incremental_unassign(rk, partitions).is_null());
+            }
+            assert_eq!(rd_kafka_offsets_store(rk, partitions), RD_KAFKA_RESP_ERR__STATE);
+            assert_eq!(rd_kafka_pause_partitions(rk, partitions), OK);
+            assert_eq!((*(*partitions).elems).err, OK);
+            rd_kafka_topic_partition_list_destroy(partitions);
+        }
+    }
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 /// An offset below -1 was an invalid argument, and a partition that the topic does not have was like one that is not assigned.
 #[test]
 fn a_stored_offset_below_0_is_removed_and_a_missing_partition_is_unknown() {

@@ -40,7 +40,7 @@ fn with_assignment(
     rk: *mut rd_kafka_t,
     function: &str,
     call: AssignmentCall,
-    body: impl FnOnce(&ConsumerState) -> Result<(), AssignmentRefusal>,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), AssignmentRefusal>,
 ) -> Result<(), AssignmentRefusal> {
     let Some(handle) = Handle::shared(rk, function) else {
         return Err(RD_KAFKA_RESP_ERR__INVALID_ARG.into());
@@ -59,7 +59,7 @@ fn with_assignment(
         consuming.note_given_up();
         return Ok(());
     }
-    let outcome = check(&handle, consuming, call).and_then(|()| body(consuming));
+    let outcome = check(&handle, consuming, call).and_then(|()| body(&handle, consuming));
     if consuming.is_closing() { Ok(()) } else { outcome.inspect_err(|refusal| refusal.log(&handle)) }
 }
 
@@ -137,6 +137,14 @@ unsafe fn starts(
     Ok(starts)
 }
 
+/// Makes the topics of an assignment known, as the original does: later calls about partitions that are not assigned any more do not
+/// find them unknown.
+fn note_topics(handle: &Arc<Handle>, starts: &[(TopicPartition, StartAt)]) {
+    for (at, _) in starts {
+        handle.topic(&at.topic);
+    }
+}
+
 /// Returns a partition as librdkafka writes it.
 fn in_brackets(at: &TopicPartition) -> String {
     format!("{} [{}]", at.topic, at.partition)
@@ -159,8 +167,9 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
-        let outcome = with_assignment(rk, FUNCTION, AssignmentCall::Whole, |consuming| {
+        let outcome = with_assignment(rk, FUNCTION, AssignmentCall::Whole, |handle, consuming| {
             let starts = starts(partitions)?;
+            note_topics(handle, &starts);
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.note_assigned(passed(partitions), true);
             consuming.note_given_up();
@@ -189,8 +198,9 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
         if partitions.is_null() {
             return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
         }
-        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |consuming| {
+        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |handle, consuming| {
             let starts = starts(partitions)?;
+            note_topics(handle, &starts);
             let assigned = consuming.control.assignment();
             if let Some((at, _)) = starts.iter().find(|(at, _)| assigned.contains(at)) {
                 let reason = format!("{} is already part of the current assignment", in_brackets(at));
@@ -215,7 +225,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
         if partitions.is_null() {
             return object(RD_KAFKA_RESP_ERR__INVALID_ARG, "partitions must not be NULL");
         }
-        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |consuming| {
+        incremental_object(with_assignment(rk, FUNCTION, AssignmentCall::Incremental, |_, consuming| {
             let invalid = |reason| AssignmentRefusal { code: RD_KAFKA_RESP_ERR__INVALID_ARG, reason };
             let partitions = list_conversion::partitions(partitions);
             let assigned = consuming.control.assignment();
