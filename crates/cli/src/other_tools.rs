@@ -64,7 +64,7 @@ pub(crate) fn explain(error: &mut clap::Error, command: &Command, args: impl Int
 }
 
 /// The subcommands among the words, and the last one of them.
-fn used<'c>(command: &'c Command, args: impl IntoIterator<Item = OsString>) -> (Vec<&'c str>, &'c Command) {
+fn used(command: &Command, args: impl IntoIterator<Item = OsString>) -> (Vec<&str>, &Command) {
     let (mut path, mut used) = (Vec::new(), command);
     for word in args {
         if let Some(inner) = used.find_subcommand(&word) {
