@@ -107,7 +107,7 @@ pub struct BrokerConfig {
     pub racks: Vec<String>,
     /// `replica.selector.class`: the replica that consumers read from. The leader by default.
     pub replica_selector: ReplicaSelector,
-    /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
+    /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it, as by default.
     pub auto_create_topics: bool,
     /// `delete.topic.enable`: clients may delete topics, as by default.
     pub delete_topics: bool,
@@ -117,7 +117,7 @@ pub struct BrokerConfig {
     /// Kafka, which then creates no topic without a number. 1 by default.
     pub replication_default: i32,
     /// `auto.leader.rebalance.enable`: a node that starts leads its preferred partitions again, at once. Without that, it leads only those
-    /// without a leader, until an election. On by default.
+    /// without a leader, until an election. `true` by default.
     pub rebalances_leaders: bool,
     /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
     pub request_bytes_max: usize,

@@ -339,6 +339,15 @@ mod tests {
                 8,
                 "Unsupported metadata.version downgrade from 8 to 7. Unsafe metadata downgrade is not supported in this version.",
             ),
+        ] {
+            assert_eq!(check(feature, level, kind, at), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn changes_of_features_that_are_missing_or_depend_on_others_are_refused() {
+        use UpgradeKind::{SafeDowngrade, Upgrade};
+        for (feature, level, kind, at, expected) in [
             (
                 "no.such",
                 1,
@@ -363,6 +372,12 @@ mod tests {
         ] {
             assert_eq!(check(feature, level, kind, at), Err(expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn changes_that_kafka_makes_are_made() {
+        use UpgradeKind::{SafeDowngrade, UnsafeDowngrade, Upgrade};
+        let mv = "metadata.version";
         for (feature, level, kind, at) in [
             (mv, 30, Upgrade, 7),
             (mv, 18, SafeDowngrade, 20),

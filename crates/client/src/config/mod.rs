@@ -250,7 +250,7 @@ pub struct Config {
     pub enable_partition_eof: bool,
     /// `enable.auto.offset.store`. On by default: a record counts as processed at the next poll.
     pub enable_auto_offset_store: bool,
-    /// `check.crcs`. On by default.
+    /// `check.crcs`, which is on by default.
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the limit for the decompressed size of a batch.
     pub decompressed_max_bytes: usize,

@@ -1,4 +1,4 @@
-//! What settings do here: the effects that the documents tell, the settings of this broker alone, and its own defaults.
+//! The effects of settings here, as the documents tell them, the settings of this broker alone, and its own defaults.
 
 use super::Kind;
 use crate::config::dead_letter_queues::{COPIES_RECORDS, TOPIC_NAME};
