@@ -344,11 +344,18 @@ fn a_commit_of_several_partitions_fails_if_one_is_refused() {
         let refused = [(0, 7, missing), (0, 3, missing)];
         assert_eq!(entries_of(rd_kafka_event_topic_partition_list(event)), refused);
         rd_kafka_event_destroy(event);
-        rd_kafka_queue_destroy(queue);
         assert_eq!(broker.cluster().committed_offset("g", "orders", 0), Some(7));
         (*(*both).elems).offset = 8;
         assert_eq!(rd_kafka_commit(rk, both, 0), missing);
         assert_eq!(broker.cluster().committed_offset("g", "orders", 0), Some(8));
+        // An entry without an offset is not sent, and has no error: it had that of the refused one.
+        (*rd_kafka_topic_partition_list_add(both, c"orders".as_ptr(), 1)).offset = RD_KAFKA_OFFSET_INVALID;
+        assert_eq!(rd_kafka_commit_queue(rk, both, queue, None, null_mut()), OK);
+        let event = rd_kafka_queue_poll(queue, 60_000);
+        let refused = [(0, 8, missing), (0, 3, missing), (1, RD_KAFKA_OFFSET_INVALID, OK)];
+        assert_eq!(entries_of(rd_kafka_event_topic_partition_list(event)), refused);
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
         // A commit without any success fails.
         let one = offsets(c"unknown", &[(0, 3)]);
         assert_eq!(rd_kafka_commit(rk, one, 0), missing);

@@ -139,7 +139,8 @@ fn commit_timeout(handle: &Handle) -> Duration {
 }
 
 /// The result of a commit, with the error of each entry. As in the original, the commit fails with the last error if an offset was
-/// refused, and the entries of the other offsets have that error, although they are committed.
+/// refused, and the entries of the other offsets have that error, although they are committed. Those without an offset have none: the
+/// coordinator got none of them.
 fn commit_result(
     handle: Option<&Handle>,
     result: Result<Refused, Error>,
@@ -156,7 +157,8 @@ fn commit_result(
         }
     };
     let entry = |(at, offset): (TopicPartition, OffsetAndMetadata)| {
-        let err = refused.get(&at).map_or(err, |refused| code_of_broker(*refused));
+        let of_others = if offset.offset >= 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
+        let err = refused.get(&at).map_or(of_others, |refused| code_of_broker(*refused));
         (at, offset, err)
     };
     (err, entries.into_iter().map(entry).collect())
