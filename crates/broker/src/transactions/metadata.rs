@@ -161,15 +161,15 @@ impl TransactionMetadata {
         Ok(self.emptied(ProducerIdentity { id: self.producer_id, epoch }, last, timeout_ms, now_ms))
     }
 
-    /// InitProducerId when the epochs are used up: epoch 0 of another producer id.
+    /// InitProducerId when the epochs are used up, or when those that follow may be in use: epoch 0 of another producer id.
     pub(crate) fn rotated(
         &self,
         producer_id: i64,
         timeout_ms: i32,
-        is_same_producer: bool,
+        expected_epoch: Option<i16>,
         now_ms: i64,
     ) -> Self {
-        let last = if is_same_producer { self.producer_epoch } else { NO_PRODUCER_EPOCH };
+        let last = expected_epoch.unwrap_or(NO_PRODUCER_EPOCH);
         self.emptied(ProducerIdentity { id: producer_id, epoch: 0 }, last, timeout_ms, now_ms)
     }
 

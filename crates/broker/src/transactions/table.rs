@@ -194,13 +194,16 @@ impl Transactions {
                 other => other,
             }),
             TransactionState::Empty | TransactionState::CompleteCommit | TransactionState::CompleteAbort => {
-                let matches = expected.is_none_or(|expected| expected.epoch == current.producer_epoch);
-                let is_renewed = current.producer_id < self.renewed_below;
-                let next = if matches && (current.is_epoch_exhausted() || is_renewed) {
+                let expected_epoch = expected.map(|expected| expected.epoch);
+                let matches = expected_epoch.is_none_or(|epoch| epoch == current.producer_epoch);
+                // Also after the abort of its transaction, which took the next epoch.
+                let is_last = expected_epoch == Some(current.last_producer_epoch).filter(|last| *last >= 0);
+                let is_renewed = current.producer_id < self.renewed_below && (matches || is_last);
+                let next = if is_renewed || (matches && current.is_epoch_exhausted()) {
                     let Some(fresh) = fresh else { return Ok(Decision::NeedsProducerId) };
-                    current.rotated(fresh, timeout_ms, expected.is_some(), now_ms)
+                    current.rotated(fresh, timeout_ms, expected_epoch, now_ms)
                 } else {
-                    current.initialized(timeout_ms, expected.map(|expected| expected.epoch), now_ms)?
+                    current.initialized(timeout_ms, expected_epoch, now_ms)?
                 };
                 self.change(id, next)
             }
