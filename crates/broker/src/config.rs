@@ -47,7 +47,7 @@ pub use settings::{Kind, Mode, Scope, Setting, all as settings, broker_effect, f
 pub use share_groups::{ShareCoordinatorConfig, ShareGroupConfig};
 pub use share_partitions::SharePartitionConfig;
 pub use topic_config::TopicConfig;
-pub(crate) use topic_config::{ACCEPTS_DEAD_LETTERS, FOLLOWER_REPLICAS, LEADER_REPLICAS};
+pub(crate) use topic_config::{ACCEPTS_DEAD_LETTERS, FOLLOWER_REPLICAS, LEADER_REPLICAS, ReplicaList};
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -547,7 +547,7 @@ impl Cluster {
             return Err((ErrorCode::InvalidRequest, reason));
         }
         check_name(name)?;
-        self.settle_reassignments(Instant::now());
+        self.settle_reassignments_of(name, Instant::now());
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let config = change(&topic.config)?;
         self.check_config(&config)?;
@@ -563,7 +563,7 @@ impl Cluster {
             partition.update_config(self.log_config(name, &config));
         }
         self.replace(Topic { config, ..(*topic).clone() });
-        self.settle_reassignments(Instant::now());
+        self.settle_reassignments_of(name, Instant::now());
         Ok(())
     }
 }

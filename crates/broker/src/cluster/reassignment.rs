@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
+use crate::cluster::throttled_reassignments::ThrottledReplicas;
 use crate::cluster::{Cluster, Refusal, json, lock};
 use crate::topics::{Assignments, Topic, record_of, topic_key};
 
@@ -29,14 +30,14 @@ impl Cluster {
     ) -> Vec<Result<(), Refusal>> {
         let _change = lock(&self.topic_changes);
         let now = Instant::now();
-        self.settle_reassignments(now);
+        self.settle_reassignments_of(topic, now);
         let Some(topic) = self.topic(topic) else {
             let refusal = (ErrorCode::UnknownTopicOrPartition, format!("topic `{topic}` does not exist"));
             return changes.iter().map(|_| Err(refusal.clone())).collect();
         };
         let checked = changes.iter().map(|change| self.check_reassignment(&topic, change, may_change_count));
         let checked: Vec<Result<Vec<i32>, Refusal>> = checked.collect();
-        let mut changed = Topic::clone(&topic);
+        let (throttled, mut changed) = (ThrottledReplicas::of(&topic), Topic::clone(&topic));
         for (change, replicas) in changes.iter().zip(&checked) {
             let Ok(replicas) = replicas else { continue };
             let index = change.partition;
@@ -45,7 +46,7 @@ impl Cluster {
                 continue;
             }
             changed.assignments.insert(index, replicas.clone());
-            match self.begin_reassignment(&topic, index, replicas, now) {
+            match self.begin_reassignment(&topic, &throttled, index, replicas, now) {
                 Some(ongoing) => changed.reassignments.insert(index, Arc::new(ongoing)),
                 None => changed.reassignments.remove(&index),
             };

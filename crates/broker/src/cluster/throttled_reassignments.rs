@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, lock};
 use crate::config::live::{BROKER, FOLLOWER_RATE, LEADER_RATE};
-use crate::config::{FOLLOWER_REPLICAS, LEADER_REPLICAS};
+use crate::config::{FOLLOWER_REPLICAS, LEADER_REPLICAS, ReplicaList};
 use crate::partition::{NO_LEADER, Partition};
 use crate::topics::{AddedReplica, OngoingReassignment, Topic};
 
@@ -23,6 +23,20 @@ pub(crate) struct ThrottledReassignments {
     /// Topics that have had one at the last look; a topic may have been deleted.
     topics: Mutex<BTreeSet<Arc<str>>>,
     begun: Notify,
+}
+
+/// The replicas of a topic that the throttles of their brokers apply to.
+#[derive(Debug)]
+pub(crate) struct ThrottledReplicas {
+    followers: ReplicaList,
+    leaders: ReplicaList,
+}
+
+impl ThrottledReplicas {
+    pub(crate) fn of(topic: &Topic) -> Self {
+        let list = |setting| topic.config.replica_list(setting);
+        Self { followers: list(FOLLOWER_REPLICAS), leaders: list(LEADER_REPLICAS) }
+    }
 }
 
 impl ThrottledReassignments {
@@ -59,35 +73,47 @@ impl Cluster {
         topics.filter(|topic| !topic.reassignments.is_empty()).collect()
     }
 
-    /// Notes what was copied until now, and ends the reassignments whose added replicas have caught up. A change of throttles calls it
-    /// before and after. The caller holds `topic_changes`. Can block for a sync.
+    /// Notes what was copied until now, and ends the reassignments whose added replicas have caught up. A change of throttles of brokers
+    /// calls it before and after. The caller holds `topic_changes`. Can block for a sync.
     pub(crate) fn settle_reassignments(&self, now: Instant) {
         for name in self.throttled_reassignments.names() {
-            let is_reassigning = self.topic(&name).is_some_and(|topic| self.settle_topic(&topic, now));
-            if !is_reassigning {
-                lock(&self.throttled_reassignments.topics).remove(&name);
-            }
+            self.settle_reassignments_of(&name, now);
+        }
+    }
+
+    /// The same for one topic: a change of many topics, one after the other, must not look at all of them each time.
+    pub(crate) fn settle_reassignments_of(&self, name: &str, now: Instant) {
+        let topics = &self.throttled_reassignments.topics;
+        if !lock(topics).contains(name) {
+            return;
+        }
+        let is_reassigning = self.topic(name).is_some_and(|topic| self.settle_topic(&topic, now));
+        if !is_reassigning {
+            lock(topics).remove(name);
         }
     }
 
     /// Returns whether the topic has reassignments in progress after that.
     fn settle_topic(&self, topic: &Topic, now: Instant) -> bool {
-        let mut settled = topic.clone();
+        let throttled = ThrottledReplicas::of(topic);
         let mut completed = Vec::new();
         for (index, ongoing) in &topic.reassignments {
             let Some(partition) = topic.partitions.get(*index as usize) else { continue };
             for added in ongoing.added.iter().filter(|added| !added.is_in_sync()) {
-                self.copy(topic, partition, added, now);
+                self.copy(&throttled, partition, added, now);
             }
             let target = topic.assignments.get(index);
             let is_one_up = target.is_some_and(|target| target.iter().any(|id| self.is_node_up(*id)));
             if ongoing.has_caught_up() && is_one_up {
-                settled.reassignments.remove(index);
                 completed.push(partition);
             }
         }
-        let is_reassigning = !settled.reassignments.is_empty();
+        let is_reassigning = completed.len() < topic.reassignments.len();
         if !completed.is_empty() {
+            let mut settled = topic.clone();
+            for partition in &completed {
+                settled.reassignments.remove(&partition.index);
+            }
             let _leaders = lock(&self.leader_changes);
             // First the leaders: a client must not see one that is no replica.
             for partition in &completed {
@@ -104,6 +130,7 @@ impl Cluster {
     pub(crate) fn begin_reassignment(
         &self,
         topic: &Topic,
+        throttled: &ThrottledReplicas,
         index: i32,
         target: &[i32],
         now: Instant,
@@ -122,7 +149,7 @@ impl Cluster {
             let begun = earlier.and_then(|earlier| earlier.added.iter().find(|added| added.node == node));
             begun.cloned().unwrap_or_else(|| {
                 let added = AddedReplica::new(node, now);
-                self.copy(topic, partition, &added, now);
+                self.copy(throttled, partition, &added, now);
                 Arc::new(added)
             })
         });
@@ -130,23 +157,23 @@ impl Cluster {
         (!ongoing.has_caught_up()).then_some(ongoing)
     }
 
-    fn copy(&self, topic: &Topic, partition: &Partition, added: &AddedReplica, now: Instant) {
-        let rate = self.copy_rate(topic, partition, added.node);
+    fn copy(&self, throttled: &ThrottledReplicas, partition: &Partition, added: &AddedReplica, now: Instant) {
+        let rate = self.copy_rate(throttled, partition, added.node);
         let log_bytes = partition.log().size_bytes();
         added.copy(now, rate, log_bytes);
     }
 
     /// The bytes per second that a new replica of a partition copies; `None` if no throttle applies. As in Kafka, there is one for the
     /// replica and one for the leader, each of the broker that it is on.
-    fn copy_rate(&self, topic: &Topic, partition: &Partition, node: i32) -> Option<u64> {
+    fn copy_rate(&self, throttled: &ThrottledReplicas, partition: &Partition, node: i32) -> Option<u64> {
         let leader = partition.leader();
         if leader == node {
             // An unclean election, or a test.
             return None;
         }
-        let ends = [(FOLLOWER_REPLICAS, FOLLOWER_RATE, node), (LEADER_REPLICAS, LEADER_RATE, leader)];
+        let ends = [(&throttled.followers, FOLLOWER_RATE, node), (&throttled.leaders, LEADER_RATE, leader)];
         let rates = ends.into_iter().filter_map(|(replicas, rate, node)| {
-            let is_throttled = topic.config.lists_replica(replicas, partition.index, node);
+            let is_throttled = replicas.contains(partition.index, node);
             if is_throttled { self.replication_rate(rate, node) } else { None }
         });
         let rate = rates.min()?;

@@ -102,6 +102,43 @@ const BY_REPLICA: [&str; 2] = [FOLLOWER_REPLICAS, LEADER_REPLICAS];
 /// Bytes of such a list for each partition: a reassignment names up to ten old and new replicas.
 const REPLICAS_BYTES_MAX: usize = 128;
 
+/// The replicas of a setting such as `17:2,18:3`, parsed once for all partitions of a topic: such a list can have megabytes.
+#[derive(Debug)]
+pub(crate) enum ReplicaList {
+    All,
+    /// The number of the partition and the node of each, in order.
+    These(Vec<(i32, i32)>),
+}
+
+impl Default for ReplicaList {
+    fn default() -> Self {
+        Self::These(Vec::new())
+    }
+}
+
+impl ReplicaList {
+    fn parse(list: &str) -> Self {
+        if list == "*" {
+            return Self::All;
+        }
+        let replica = |item: &str| -> Option<(i32, i32)> {
+            let (partition, node) = item.trim().split_once(':')?;
+            Some((partition.parse().ok()?, node.parse().ok()?))
+        };
+        let mut replicas: Vec<(i32, i32)> = list.split(',').filter_map(replica).collect();
+        replicas.sort_unstable();
+        Self::These(replicas)
+    }
+
+    /// Returns whether it has the replica of a partition at `node`.
+    pub(crate) fn contains(&self, partition: i32, node: i32) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(replicas) => replicas.binary_search(&(partition, node)).is_ok(),
+        }
+    }
+}
+
 /// The settings that were set on a topic. The broker's defaults apply to all others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TopicConfig {
@@ -157,12 +194,9 @@ impl TopicConfig {
         Ok(())
     }
 
-    /// Returns whether a setting with an item for each replica has the replica of a partition at `node`, or has all.
-    pub(crate) fn lists_replica(&self, setting: &str, partition: i32, node: i32) -> bool {
-        let Some(list) = self.values.get(setting) else { return false };
-        let is_number = |text: &str, number: i32| text.parse::<i32>() == Ok(number);
-        let is_replica = |(of, at): (&str, &str)| is_number(of, partition) && is_number(at, node);
-        list == "*" || list.split(',').any(|item| item.trim().split_once(':').is_some_and(is_replica))
+    /// The replicas of a setting with an item for each of them.
+    pub(crate) fn replica_list(&self, setting: &str) -> ReplicaList {
+        self.values.get(setting).map_or_else(ReplicaList::default, |list| ReplicaList::parse(list))
     }
 
     /// Returns `true` if share groups may name the topic as their dead-letter queue.
@@ -308,6 +342,20 @@ fn ratio(name: &str, value: &str) -> Result<f64, String> {
 mod tests {
     use super::super::BrokerConfig;
     use super::*;
+
+    /// Each partition of a reassignment in progress read both lists from their beginnings, ten times a second.
+    #[test]
+    fn a_list_of_replicas_is_read_once_for_all_partitions() {
+        let mut topic = TopicConfig::default();
+        topic.set(FOLLOWER_REPLICAS, "7:2,0:3,7:1").expect("a list");
+        topic.set(LEADER_REPLICAS, "*").expect("all");
+        let followers = topic.replica_list(FOLLOWER_REPLICAS);
+        let listed =
+            [(0, 3), (7, 1), (7, 2), (0, 1), (7, 3), (1, 2)].map(|(of, at)| followers.contains(of, at));
+        assert_eq!(listed, [true, true, true, false, false, false]);
+        assert!(topic.replica_list(LEADER_REPLICAS).contains(9, 9));
+        assert!(!TopicConfig::default().replica_list(LEADER_REPLICAS).contains(0, 1));
+    }
 
     /// No topic setting had this name.
     #[test]
