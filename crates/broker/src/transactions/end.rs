@@ -40,14 +40,20 @@ impl Transactions {
         };
         match step {
             End::Repeated => Ok(Decision::Answer(current.identity())),
-            End::Prepare => self.prepare(now_ms, id, committed, version, fresh),
+            End::Prepare => {
+                // After a restore, the next epoch may be that of a client which is still there.
+                let rotates = current.is_epoch_exhausted() || current.producer_id < self.renewed_below;
+                self.prepare(now_ms, id, committed, version, fresh, rotates)
+            }
         }
     }
 
     /// Begins the abort of an ongoing transaction whose producer is replaced, or too slow. The epoch is bumped once: by the
     /// abort (KAFKA-19367).
     pub(super) fn fence(&mut self, now_ms: i64, id: &str, fresh: Option<i64>) -> Result<Decision, ErrorCode> {
-        self.prepare(now_ms, id, false, TransactionVersion::SERVER, fresh)
+        // Also where the producer is fenced: its transaction would never end otherwise (KAFKA-20090).
+        let rotates = self.by_id.get(id).is_some_and(|entry| entry.current.is_epoch_exhausted());
+        self.prepare(now_ms, id, false, TransactionVersion::SERVER, fresh, rotates)
     }
 
     /// The ids whose transactions are older than their timeout.
@@ -115,11 +121,11 @@ impl Transactions {
         committed: bool,
         version: TransactionVersion,
         fresh: Option<i64>,
+        rotates: bool,
     ) -> Result<Decision, ErrorCode> {
         let current = &self.by_id.get(id).ok_or(ErrorCode::InvalidTxnState)?.current;
-        // Also where the producer is fenced: its transaction would never end otherwise (KAFKA-20090).
         let next_producer_id = match fresh {
-            _ if !version.bumps_epoch() || !current.is_epoch_exhausted() => NO_PRODUCER_ID,
+            _ if !version.bumps_epoch() || !rotates => NO_PRODUCER_ID,
             Some(fresh) => fresh,
             None => return Ok(Decision::NeedsProducerId),
         };
@@ -180,9 +186,12 @@ fn end_with_bump(
     // none to repeat: this is an older producer, which Kafka takes for the one that replaced it.
     let bumped_before = current.client_version.bumps_epoch();
     let was_bumped = bumped_before && producer.epoch.checked_add(1) == Some(current.producer_epoch);
+    // Without a transaction since: an epoch that is not the last one can be 0, which is that of the next producer id, too.
+    let is_last = matches!(current.state, TransactionState::CompleteCommit | TransactionState::CompleteAbort)
+        && producer.epoch == current.last_producer_epoch;
     let was_rotated = bumped_before
         && current.previous_producer_id == producer.id
-        && producer.epoch == EPOCH_MAX
+        && (producer.epoch == EPOCH_MAX || is_last)
         && current.producer_epoch == 0;
     let is_repeated = was_bumped || was_rotated;
     if current.producer_id != producer.id && !was_rotated {

@@ -116,7 +116,7 @@ pub(crate) struct Transactions {
     /// The wall clock less the steady one. A jump of the wall clock ends no transaction early or late.
     skew_ms: i64,
     /// A producer gets another producer id in place of one below this, instead of its next epoch.
-    renewed_below: i64,
+    pub(super) renewed_below: i64,
     pub(super) limits: TransactionLimits,
     memory: KeptMemory,
 }
@@ -141,8 +141,9 @@ impl Transactions {
         }
     }
 
-    /// Gives the next producers of known ids, and those that continue, another producer id in place of one below `producer_id`: the broker
-    /// has lost states of these producers, and the epochs that follow here may belong to clients that are still there.
+    /// Gives the next producers of known ids, those that continue, and those that end a transaction with a new epoch, another producer
+    /// id in place of one below `producer_id`: the broker has lost states of these producers, and the epochs that follow here may belong
+    /// to clients that are still there.
     pub(crate) fn renew_producers_below(&mut self, producer_id: i64) {
         self.renewed_below = producer_id;
     }
