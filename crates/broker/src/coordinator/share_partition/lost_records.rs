@@ -8,14 +8,12 @@ use ottla_protocol::ErrorCode;
 
 use super::window::RecordState;
 use crate::cluster::Cluster;
-use crate::coordinator::share_state::{SharePartitionKey, ShareState, StateBatch, StateChange};
+use crate::coordinator::share_state::{SharePartitionKey, ShareState, StateBatch};
 
-/// Begins a state again below the end of the log, if it has offsets at or above it. Returns the state.
-///
-/// A change is not enough: the start of a state only moves on, and of two states of a record the higher delivery count wins.
+/// Replaces a state that has offsets at or above the end of the log by its part below. Returns the state.
 ///
 /// # Errors
-/// Those of [`ShareStates::write`](crate::coordinator::share_state::ShareStates::write).
+/// Those of [`ShareStates::replace`](crate::coordinator::share_state::ShareStates::replace).
 pub(super) async fn forget_lost_records(
     cluster: &Arc<Cluster>,
     key: &SharePartitionKey,
@@ -29,18 +27,9 @@ pub(super) async fn forget_lost_records(
         "the state of a share partition has records that its log does not have: they are forgotten");
     stored.start_offset = stored.start_offset.min(log_end);
     stored.batches = below(&stored.batches, log_end);
-    cluster.share_states.initialize(cluster, key, stored.state_epoch, stored.start_offset).await?;
-    // A crash in between delivers acknowledged records again, as a lost acknowledgement does.
-    if !stored.batches.is_empty() {
-        let change = StateChange {
-            state_epoch: stored.state_epoch,
-            leader_epoch: stored.leader_epoch,
-            start_offset: stored.start_offset,
-            delivery_complete_count: complete(&stored.batches),
-            batches: stored.batches.clone(),
-        };
-        cluster.share_states.write(cluster, key, change).await?;
-    }
+    stored.delivery_complete_count = complete(&stored.batches);
+    // With one record: a connection that ends meanwhile must not leave acknowledged records available.
+    cluster.share_states.replace(cluster, key, &stored).await?;
     Ok(stored)
 }
 

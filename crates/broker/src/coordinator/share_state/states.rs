@@ -80,6 +80,23 @@ impl ShareStates {
         self.append(cluster, &partition, key, decide).await
     }
 
+    /// Replaces a state that was read, also by one with less. Returns when it is durable.
+    ///
+    /// # Errors
+    /// As [`ShareStates::write`].
+    pub(crate) async fn replace(
+        &self,
+        cluster: &Arc<Cluster>,
+        key: &SharePartitionKey,
+        state: &ShareState,
+    ) -> Result<(), ErrorCode> {
+        let partition = online_partition(cluster, key)?.ok_or(ErrorCode::InvalidRequest)?;
+        self.check(cluster, key)?;
+        let now_ms = cluster.clock.now_ms();
+        let decide = |table: &ShareTable| Ok((Some(table.decide_replace(key, state, now_ms)?), ()));
+        self.append(cluster, &partition, key, decide).await
+    }
+
     /// Begins a state at an offset, which may be [`UNINITIALIZED`]. A state that is there is replaced.
     ///
     /// # Errors

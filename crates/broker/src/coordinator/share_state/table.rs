@@ -146,6 +146,35 @@ impl ShareTable {
         }))
     }
 
+    /// The record that replaces a state that was read, also by one with less: of an update the higher start and the higher counts win.
+    ///
+    /// # Errors
+    /// INVALID_REQUEST if the state is not initialized; FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH if a newer one is known.
+    pub(super) fn decide_replace(
+        &self,
+        key: &SharePartitionKey,
+        state: &ShareState,
+        now_ms: i64,
+    ) -> Result<ShareRecord, ErrorCode> {
+        let entry = self.entries.get(key).ok_or(ErrorCode::InvalidRequest)?;
+        if entry.seen_leader_epoch > state.leader_epoch {
+            return Err(ErrorCode::FencedLeaderEpoch);
+        }
+        if entry.seen_state_epoch > state.state_epoch {
+            return Err(ErrorCode::FencedStateEpoch);
+        }
+        Ok(ShareRecord::Snapshot(ShareSnapshotValue {
+            snapshot_epoch: entry.snapshot_epoch + 1,
+            state_epoch: state.state_epoch,
+            leader_epoch: state.leader_epoch,
+            start_offset: state.start_offset,
+            delivery_complete_count: state.delivery_complete_count,
+            create_timestamp: now_ms,
+            write_timestamp: now_ms,
+            state_batches: stored(&state.batches),
+        }))
+    }
+
     /// The epoch of a state that a group begins: the group's, or one above that of a state which an earlier group of this name has left.
     pub(super) fn state_epoch_for(&self, key: &SharePartitionKey, group_epoch: i32) -> i32 {
         let seen = self.entries.get(key).map(|entry| entry.seen_state_epoch);
@@ -467,6 +496,28 @@ mod tests {
         let state = story.read(5).expect("a state");
         assert_eq!((state.start_offset, state.batches.len(), state.state_epoch), (1, 0, 2));
         assert_eq!(story.table.incarnation(&key(KEY)), Some(2), "snapshots do not count");
+    }
+
+    /// It took two records: between them, acknowledged records counted as available.
+    #[test]
+    fn a_state_is_replaced_by_one_with_less_in_one_record() {
+        let mut story = Story::new();
+        story.initialize(1, 0).expect("a new state");
+        story.read(5).expect("a state");
+        story.write(&change(5, 4, &[batch(6, 8, 2), batch(10, 19, 2)])).expect("a change");
+        let read = story.read(5).expect("a state");
+        let less = ShareState { start_offset: 2, batches: vec![batch(6, 8, 2)], ..read };
+        let record = story.table.decide_replace(&key(KEY), &less, 6).expect("a record");
+        story.append(&key(KEY), record);
+        assert_eq!(story.read(5), Ok(less.clone()));
+        let mut started = Story { table: story.replayed(story.log.len() - 1), log: Vec::new() };
+        assert_eq!(started.read(5), Ok(less.clone()));
+        assert_eq!(started.read(4), Err(ErrorCode::FencedLeaderEpoch));
+        assert_eq!(story.table.incarnation(&key(KEY)), Some(1), "it is the same state");
+        let older = ShareState { leader_epoch: 4, ..less.clone() };
+        let refused = |state: &ShareState| story.table.decide_replace(&key(KEY), state, 6).err();
+        assert_eq!(refused(&older), Some(ErrorCode::FencedLeaderEpoch));
+        assert_eq!(refused(&ShareState { state_epoch: 0, ..less }), Some(ErrorCode::FencedStateEpoch));
     }
 
     #[test]
