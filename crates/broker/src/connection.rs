@@ -336,7 +336,7 @@ impl<T: Transport> Connection<T> {
                 return Ok(Stop::Ended);
             }
             let Awaited { limits, to_charge, reads, has_timer, look_at, due } =
-                self.awaited(thread, &mut times, is_draining)?;
+                self.awaited(&mut times, is_draining)?;
             let Self { io, frames, pending, charge, decrypted, context, reads_in_turn, .. } = &mut *self;
             let context = &**context;
             set_deadline(timer.as_mut(), look_at);
@@ -381,15 +381,13 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Returns the events that the connection awaits next, besides its responses.
-    fn awaited(&mut self, thread: Thread, times: &mut Times, is_draining: bool) -> Result<Awaited, Closed> {
+    fn awaited(&mut self, times: &mut Times, is_draining: bool) -> Result<Awaited, Closed> {
         let Self { io, frames, pending, charge, has_started, context, reads_in_turn, .. } = self;
         let config = &context.cluster.config;
         let muted = context.mute.until().filter(|_| !is_draining);
         let limits = context.cluster.shares.limits();
         // Reading continues while a response is pending, because only a read detects that the peer has left.
         let may_wait = pending.len() < PIPELINED_MAX && muted.is_none();
-        // The thread for long work would hold the turn for long, and delay no other client with what it reads.
-        let in_turn = thread == Thread::Serving && *reads_in_turn > 0 && !frames.is_mid_frame();
         let room = may_wait && !frames.has_frame() && !is_draining;
         if muted.is_some() && frames.arrived() <= limits.share {
             charge.take_if(|granted| !granted.is_for_record);
@@ -416,7 +414,7 @@ impl<T: Transport> Connection<T> {
                 _ if context.is_held() && !room => Reads::Held,
                 Some(_) => Reads::WaitsForMemory,
                 None if muted.is_some() => Reads::Pauses { longest: config.connection_idle_max },
-                None if room && in_turn => Reads::InTurn,
+                None if room && *reads_in_turn > 0 && !frames.is_mid_frame() => Reads::InTurn,
                 None if room => Reads::Continues,
                 None => Reads::Nothing,
             },

@@ -96,29 +96,3 @@ impl<T: Transport> Connection<T> {
         chain.len() > NARROW_RESPONSE_BYTES_MAX && !has_records && has_large_response(*api, chain.len())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::broker::Broker;
-    use crate::connection::READS_IN_TURN;
-    use crate::connection::deadlines::Times;
-    use crate::connection::input::Reads;
-    use crate::security::active_listener::ActiveListener;
-
-    /// The thread for long work had the turn while it worked for another connection, and the backlogs of all clients waited.
-    #[tokio::test]
-    async fn only_the_thread_of_all_clients_reads_in_turn() {
-        let broker = Broker::builder().memory().start().await.expect("a broker in memory");
-        let (io, _client) = tokio::io::duplex(1 << 10);
-        let mut connection = Connection::new(io, broker.cluster(), 1, ActiveListener::plaintext(), None);
-        connection.reads_in_turn = READS_IN_TURN;
-        let mut times = Times::new();
-        for (thread, reads) in [(Thread::Serving, Reads::InTurn), (Thread::Background, Reads::Continues)] {
-            let awaited = connection.awaited(thread, &mut times, false).expect("it is open");
-            assert_eq!(awaited.reads, reads, "{thread:?}");
-        }
-        drop(connection);
-        broker.stop().await;
-    }
-}
