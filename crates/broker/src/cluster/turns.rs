@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::memory::{Charge, ClientHost, FairTurns};
