@@ -60,9 +60,6 @@ pub(crate) use tls_transport::{ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport};
 /// Produce requests of one connection that may wait for their sync at a time, and requests that may wait for the lag of their node.
 const PIPELINED_MAX: usize = 16;
 
-/// The reads that count as those of a client that sends many requests at a time, after it did: such clients send again.
-const READS_IN_TURN: u8 = 32;
-
 /// A byte stream that a broker can serve.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Returns the socket if it is a plain one, to which the kernel can send files.
@@ -216,8 +213,6 @@ struct Connection<T> {
     flips: Option<(u64, u64)>,
     /// `true` once it has read what had arrived when the broker began to end.
     has_read_rest: bool,
-    /// Its next reads that count as those of a client that sends many requests at a time: see [`Reads::InTurn`].
-    reads_in_turn: u8,
 }
 
 /// The reasons why a connection is closed. The peer does not receive them.
@@ -291,7 +286,6 @@ impl<T: Transport> Connection<T> {
             has_started: false,
             flips: None,
             has_read_rest: false,
-            reads_in_turn: 0,
         }
     }
 
@@ -337,7 +331,7 @@ impl<T: Transport> Connection<T> {
             }
             let Awaited { limits, to_charge, reads, has_timer, look_at, due } =
                 self.awaited(&mut times, is_draining)?;
-            let Self { io, frames, pending, charge, decrypted, context, reads_in_turn, .. } = &mut *self;
+            let Self { io, frames, pending, charge, decrypted, context, .. } = &mut *self;
             let context = &**context;
             set_deadline(timer.as_mut(), look_at);
             tokio::select! {
@@ -349,12 +343,9 @@ impl<T: Transport> Connection<T> {
                 granted = cluster.memory.charge(context.client_host(), to_charge.map_or(0, |it| it.bytes)), if to_charge.is_some() => {
                     *charge = Some(Granted::new(granted, to_charge.is_some_and(|it| it.is_for_record)));
                 }
-                read = receive_or_leave(io, frames, charge, limits, reads, context), if reads != Reads::Nothing => match read? {
+                read = receive_or_leave(io, frames, charge, limits, reads), if reads != Reads::Nothing => match read? {
                     Received::Bytes(0) => return Ok(Stop::Ended),
-                    Received::Bytes(_) => {
-                        times.since = Instant::now();
-                        *reads_in_turn = reads_in_turn.saturating_sub(1);
-                    }
+                    Received::Bytes(_) => times.since = Instant::now(),
                     Received::NeedsMemory => {}
                 },
                 () = &mut timer, if has_timer => {
@@ -382,7 +373,7 @@ impl<T: Transport> Connection<T> {
 
     /// Returns the events that the connection awaits next, besides its responses.
     fn awaited(&mut self, times: &mut Times, is_draining: bool) -> Result<Awaited, Closed> {
-        let Self { io, frames, pending, charge, has_started, context, reads_in_turn, .. } = self;
+        let Self { io, frames, pending, charge, has_started, context, .. } = self;
         let config = &context.cluster.config;
         let muted = context.mute.until().filter(|_| !is_draining);
         let limits = context.cluster.shares.limits();
@@ -414,7 +405,6 @@ impl<T: Transport> Connection<T> {
                 _ if context.is_held() && !room => Reads::Held,
                 Some(_) => Reads::WaitsForMemory,
                 None if muted.is_some() => Reads::Pauses { longest: config.connection_idle_max },
-                None if room && *reads_in_turn > 0 && !frames.is_mid_frame() => Reads::InTurn,
                 None if room => Reads::Continues,
                 None => Reads::Nothing,
             },
@@ -456,11 +446,7 @@ impl<T: Transport> Connection<T> {
         if self.context.cluster.is_draining() && !std::mem::replace(&mut self.has_read_rest, true) {
             self.read_rest().await?;
         }
-        let has_backlog = self.has_backlog();
-        if has_backlog {
-            self.reads_in_turn = READS_IN_TURN;
-        }
-        if has_backlog || (!self.has_started && self.frames.has_frame()) {
+        if self.has_backlog() || (!self.has_started && self.frames.has_frame()) {
             thread.take_turn(&self.context.cluster).await;
         }
         self.has_started |= self.start_requests().await?;

@@ -1,8 +1,7 @@
 //! Requests whose work blocks: it runs on other threads, and few of each kind run at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Semaphore;
@@ -23,35 +22,6 @@ const PUSHES_MAX: usize = 1;
 /// Batches of dead letters that are built at a time: each can read and decompress batches of its source.
 const DEAD_LETTERS_MAX: usize = 1;
 
-/// Connections that send many requests at a time read one after the other if they become readable closer to each other than this.
-const READS_APART: Duration = Duration::from_micros(100);
-
-/// The last read of a connection that sends many requests at a time.
-#[derive(Debug)]
-struct LastRead {
-    /// The connection, by the address of its context.
-    by: AtomicUsize,
-    /// Nanoseconds since `began`.
-    at: AtomicU64,
-    began: Instant,
-}
-
-impl Default for LastRead {
-    fn default() -> Self {
-        Self { by: AtomicUsize::new(0), at: AtomicU64::new(0), began: Instant::now() }
-    }
-}
-
-impl LastRead {
-    /// Notes a read. Returns `true` if another connection's was just before it.
-    fn follows_another(&self, connection: usize, now: Duration) -> bool {
-        let now = now.as_nanos() as u64;
-        let by = self.by.swap(connection, Ordering::Relaxed);
-        let before = self.at.swap(now, Ordering::Relaxed);
-        by != 0 && by != connection && now.saturating_sub(before) < READS_APART.as_nanos() as u64
-    }
-}
-
 /// The turns of requests that occupy a thread.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -65,7 +35,6 @@ pub(crate) struct Turns {
     /// Long lists that a request of a few bytes is answered with.
     lists: FairTurns,
     unhurried: Semaphore,
-    last_read: LastRead,
 }
 
 /// Half of the processors: the other half serves clients.
@@ -85,7 +54,6 @@ impl Default for Turns {
             dead_letters: FairTurns::new(DEAD_LETTERS_MAX),
             lists: FairTurns::new(1),
             unhurried: Semaphore::new(1),
-            last_read: LastRead::default(),
         }
     }
 }
@@ -97,13 +65,6 @@ impl Cluster {
         // Fails only if the semaphore is closed, which it never is.
         let _turn = self.turns.unhurried.acquire().await;
         tokio::task::yield_now().await;
-    }
-
-    /// Returns `true` if a connection that sends many requests at a time must take its turn before it reads what has arrived: very many
-    /// that become readable at once would delay a client that sends one request at a time. A connection that reads alone need not wait.
-    pub(crate) fn reads_in_turn(&self, connection: usize) -> bool {
-        let last = &self.turns.last_read;
-        last.follows_another(connection, last.began.elapsed())
     }
 
     /// Waits for room for an answer that can be long, however short its request is, and for the turn to make it. Until the turn is
@@ -481,16 +442,5 @@ mod tests {
         for lookup in waiting {
             timeout(PATIENCE, lookup).await.expect("in time").expect("done");
         }
-    }
-
-    #[test]
-    fn only_reads_of_several_connections_at_once_take_turns() {
-        let last = LastRead::default();
-        let micros = Duration::from_micros;
-        assert!(!last.follows_another(1, micros(1)), "the first one");
-        assert!(!last.follows_another(1, micros(2)), "it reads alone");
-        assert!(last.follows_another(2, micros(3)));
-        assert!(last.follows_another(1, micros(102)));
-        assert!(!last.follows_another(2, micros(202)), "the other one was long before");
     }
 }

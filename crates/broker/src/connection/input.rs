@@ -14,7 +14,6 @@ use tokio::io::Interest;
 use tokio::time::Instant;
 
 use super::Transport;
-use crate::api::ConnectionContext;
 use crate::memory::Charge;
 use crate::request_memory::{Limits, SHARE_MAX, charge_for};
 
@@ -79,8 +78,6 @@ pub(super) enum Reads {
     Nothing,
     /// It reads them.
     Continues,
-    /// It reads them; if other connections do as well, after its turn.
-    InTurn,
     /// It leaves them until there is memory.
     WaitsForMemory,
     /// It leaves them, as a test holds the connection.
@@ -96,13 +93,8 @@ pub(super) async fn receive_or_leave<T: Transport>(
     granted: &mut Option<Granted>,
     limits: Limits,
     reads: Reads,
-    context: &ConnectionContext,
 ) -> io::Result<Received> {
     match reads {
-        Reads::InTurn => {
-            wait_for_turn(io, context).await?;
-            return receive(io, frames, granted, limits).await;
-        }
         Reads::Continues => return receive(io, frames, granted, limits).await,
         Reads::WaitsForMemory => left(io, frames).await,
         Reads::Held => closed_by_peer(io).await,
@@ -110,17 +102,6 @@ pub(super) async fn receive_or_leave<T: Transport>(
         Reads::Pauses { longest } => left_in_pause(io, frames, longest).await,
     }
     Ok(Received::Bytes(0))
-}
-
-/// Waits until bytes have arrived at a plain socket, and then for the connection's turn if others read at the same time.
-async fn wait_for_turn<T: Transport>(io: &mut T, context: &ConnectionContext) -> io::Result<()> {
-    let Some(socket) = io.tcp() else { return Ok(()) };
-    poll_fn(|cx| socket.poll_read_ready(cx)).await?;
-    if context.cluster.reads_in_turn(std::ptr::from_ref(context).addr()) {
-        // Boxed: other connections do not need its memory.
-        Box::pin(context.cluster.take_turn()).await;
-    }
-    Ok(())
 }
 
 /// Waits until the peer has closed the connection, whose requests are not read.
