@@ -153,6 +153,6 @@ mod tests {
             let text = refused(line);
             assert!(text.contains(tip), "{line}: {text}");
         }
-        assert!(refused("consume orders --no-such-option").contains("'-- --no-such-option'"));
+        assert!(refused("produce orders --no-such-option").contains("'-- --no-such-option'"));
     }
 }

@@ -68,7 +68,8 @@ impl Flush {
     pub(crate) fn next(&mut self, handle: &Arc<Handle>) -> FlushStep {
         let Some(producer) = handle.producer() else { return FlushStep::Done(true) };
         if self.yielded {
-            return FlushStep::Done(producer.unsettled_records() == 0);
+            // Reports that wait in the queue are left as well.
+            return FlushStep::Done(handle.unreported() == 0);
         }
         loop {
             if self.calls_back
