@@ -34,7 +34,7 @@ public final class RunTests {
             Runs runs = new Runs();
             long started = System.nanoTime();
             LauncherFactory.create().execute(request, runs);
-            System.out.printf("RESULT\t%s\t%s\t%d\t%s%n", method, runs.verdict(), (System.nanoTime() - started) / 1_000_000, runs.reason());
+            System.out.printf("%nRESULT\t%s\t%s\t%d\t%s%n", method, runs.verdict(), (System.nanoTime() - started) / 1_000_000, runs.reason());
             System.out.flush();
         }
         // Threads of a test that hung would keep the process alive.
