@@ -366,8 +366,13 @@ fn settings_of_a_group_outside_the_limits_of_the_broker_are_refused() {
     let mut set = |name: &str, value: &str| alter(&mut connection, GROUP, "billing", &[(SET, name, value)]);
     let (code, reason) = set("consumer.session.timeout.ms", "10000");
     assert_eq!(code, ErrorCode::InvalidConfig);
-    assert!(reason.contains("group.consumer.min.session.timeout.ms"), "{reason}");
-    assert_eq!(set("consumer.heartbeat.interval.ms", "20000").0, ErrorCode::InvalidConfig);
+    let text = "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms: it is `10000`, and \
+                 this broker allows 45000 to 60000";
+    assert_eq!(reason, text);
+    let (code, reason) = set("consumer.heartbeat.interval.ms", "20000");
+    assert_eq!(code, ErrorCode::InvalidConfig);
+    let text = "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms: ";
+    assert!(reason.starts_with(text), "{reason}");
     assert_eq!(set("share.record.lock.duration.ms", "1000").0, ErrorCode::InvalidConfig);
     assert_eq!(set("share.session.timeout.ms", "6000").0, ErrorCode::None);
 }

@@ -34,8 +34,15 @@ pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(),
             continue;
         };
         if !(min..=max).contains(&number) {
-            let properties = properties_of_limits(name);
-            return Err(format!("{name}=`{value}`: this broker allows {min} to {max} ({properties})"));
+            let (bound, property) = if number < min {
+                ("greater", least_property(name))
+            } else {
+                ("less", largest_property(name))
+            };
+            // It begins with Kafka's text.
+            return Err(format!(
+                "{name} must be {bound} than or equal to {property}: it is `{value}`, and this broker allows {min} to {max}"
+            ));
         }
     }
     let BrokerConfig { consumer_groups: consumers, share_groups: shares, .. } = broker;
@@ -71,8 +78,12 @@ fn check_exceeds(session: (&str, Duration), heartbeat: (&str, Duration)) -> Resu
     if session.1 > heartbeat.1 {
         return Ok(());
     }
-    let text = |(name, time): (&str, Duration)| format!("{name}=`{}`", time.as_millis());
-    Err(format!("{}: it must be greater than {}", text(session), text(heartbeat)))
+    let (session_ms, heartbeat_ms) = (session.1.as_millis(), heartbeat.1.as_millis());
+    // It begins with Kafka's text.
+    Err(format!(
+        "{} must be greater than {}: they are `{session_ms}` and `{heartbeat_ms}`",
+        session.0, heartbeat.0
+    ))
 }
 
 impl BrokerConfig {
@@ -110,10 +121,24 @@ impl BrokerConfig {
 /// The properties that limit a setting of a group.
 fn properties_of_limits(name: &str) -> String {
     if name == STANDBY_REPLICAS {
+        return largest_property(name);
+    }
+    format!("{}, {}", least_property(name), largest_property(name))
+}
+
+/// The property with the least value of a setting of a group.
+fn least_property(name: &str) -> String {
+    let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
+    format!("group.{kind}.min.{rest}")
+}
+
+/// The property with the largest value of a setting of a group.
+fn largest_property(name: &str) -> String {
+    if name == STANDBY_REPLICAS {
         return "group.streams.max.standby.replicas".to_owned();
     }
     let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-    format!("group.{kind}.min.{rest}, group.{kind}.max.{rest}")
+    format!("group.{kind}.max.{rest}")
 }
 
 /// A number that the broker's property `group.streams.*` has. The broker stores settings of streams groups, which have no other effect.
