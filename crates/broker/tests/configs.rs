@@ -388,15 +388,17 @@ fn settings_of_a_streams_group_outside_the_limits_of_the_broker_are_refused() {
     });
     let mut set = |name: &str, value: &str| alter(&mut connection, GROUP, "billing", &[(SET, name, value)]);
     for (name, refused, allowed) in [
-        ("streams.heartbeat.interval.ms", ["4999", "50001"], "6000"),
-        ("streams.session.timeout.ms", ["44999", "60001"], "50000"),
-        ("streams.assignment.interval.ms", ["15001", "20000"], "0"),
-        ("streams.num.standby.replicas", ["4", "5"], "3"),
+        ("streams.heartbeat.interval.ms", [("4999", "min.heartbeat"), ("50001", "max.heartbeat")], "6000"),
+        ("streams.session.timeout.ms", [("44999", "min.session"), ("60001", "max.session")], "50000"),
+        ("streams.assignment.interval.ms", [("15001", "max.assignment"), ("20000", "max.assignment")], "0"),
+        ("streams.num.standby.replicas", [("4", "max.standby.replicas"), ("5", "max.standby.replicas")], "3"),
     ] {
-        for value in refused {
+        for (value, limit) in refused {
             let (code, reason) = set(name, value);
             assert_eq!(code, ErrorCode::InvalidConfig, "{name}={value}");
-            assert!(reason.contains("group.streams.max."), "{reason}");
+            let bound = if limit.starts_with("min.") { "greater" } else { "less" };
+            let text = format!("{name} must be {bound} than or equal to group.streams.{limit}");
+            assert!(reason.starts_with(&text), "{reason}");
         }
         assert_eq!(set(name, allowed).0, ErrorCode::None, "{name}={allowed}");
     }

@@ -35,9 +35,9 @@ pub(super) fn check_limits(values: &Values, broker: &BrokerConfig) -> Result<(),
         };
         if !(min..=max).contains(&number) {
             let (bound, property) = if number < min {
-                ("greater", least_property(name))
+                ("greater", limit_property(name, "min"))
             } else {
-                ("less", largest_property(name))
+                ("less", limit_property(name, "max"))
             };
             // It begins with Kafka's text.
             return Err(format!(
@@ -120,25 +120,15 @@ impl BrokerConfig {
 
 /// The properties that limit a setting of a group.
 fn properties_of_limits(name: &str) -> String {
-    if name == STANDBY_REPLICAS {
-        return largest_property(name);
-    }
-    format!("{}, {}", least_property(name), largest_property(name))
+    let largest = limit_property(name, "max");
+    if name == STANDBY_REPLICAS { largest } else { format!("{}, {largest}", limit_property(name, "min")) }
 }
 
-/// The property with the least value of a setting of a group.
-fn least_property(name: &str) -> String {
+/// The property with the `min` or the `max` of a setting of a group.
+fn limit_property(name: &str, end: &str) -> String {
     let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-    format!("group.{kind}.min.{rest}")
-}
-
-/// The property with the largest value of a setting of a group.
-fn largest_property(name: &str) -> String {
-    if name == STANDBY_REPLICAS {
-        return "group.streams.max.standby.replicas".to_owned();
-    }
-    let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-    format!("group.{kind}.max.{rest}")
+    let rest = rest.strip_prefix("num.").unwrap_or(rest);
+    format!("group.{kind}.{end}.{rest}")
 }
 
 /// A number that the broker's property `group.streams.*` has. The broker stores settings of streams groups, which have no other effect.
