@@ -70,6 +70,6 @@ pub(super) const ROWS: &[Property] = &[
         .effective("bootstrap_servers_are_asked_again_after_the_trigger", millis!(net.rebootstrap_after)),
     Property::bool("allow.auto.create.topics", "true")
         .librdkafka("false")
-        .text("If `true`, a metadata request for an unknown topic may create it, provided that the broker allows that. A producer behind the C interface always may. Beside a pattern, in the classic protocol, a consumer never does.")
+        .text("If `true`, a metadata request for an unknown topic may create it, provided that the broker allows that. A producer behind the C interface may by default. Beside a pattern, in the classic protocol, a consumer never does.")
         .effective("requests_carry_what_the_properties_say", flag!(allow_auto_create_topics)),
 ];
