@@ -84,7 +84,7 @@ impl ConsumerControl {
 
     /// [`Consumer::assign`](super::Consumer::assign). The membership continues, and committed offsets are looked up later, under
     /// [`Rebalance::Application`](crate::Rebalance::Application), and under [`Rebalance::Silent`](crate::Rebalance::Silent) with
-    /// [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka).
+    /// [`GroupHabits::Librdkafka`].
     pub fn assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Replace, partitions.to_vec(), answer))
     }
@@ -99,7 +99,7 @@ impl ConsumerControl {
     }
 
     /// Removes partitions from the assignment. With automatic commits, their processed offsets are committed before the reply, or soon
-    /// after it with [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka).
+    /// after it with [`GroupHabits::Librdkafka`].
     ///
     /// # Errors
     /// The errors of [`ConsumerControl::incremental_assign`].
@@ -125,7 +125,7 @@ impl ConsumerControl {
     }
 
     /// [`ConsumerControl::unsubscribe`] for a consumer that is about to close: a static member stays a member until its
-    /// session times out, whatever [`GroupHabits`](crate::GroupHabits) it has.
+    /// session times out, whatever [`GroupHabits`] it has.
     pub fn unsubscribe_to_close(&self, timeout: Duration) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Unsubscribe(LeavingFor::Close, timeout, answer))
     }
@@ -162,7 +162,7 @@ impl ConsumerControl {
     ///
     /// # Errors
     /// [`Error::NotAssigned`], also for a partition that is being revoked, or whose loss no poll has returned yet;
-    /// [`Error::IllegalState`] with [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka) before the committed offset is known
+    /// [`Error::IllegalState`] with [`GroupHabits::Librdkafka`] before the committed offset is known
     /// from which the partition starts.
     pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Seek(partition.clone(), Some(to), answer))
@@ -293,7 +293,7 @@ impl ConsumerControl {
     /// [`ConsumerControl::resume`]. Has no effect on a partition whose loss no poll has returned yet: its next assignment, which may
     /// have begun, is not paused.
     ///
-    /// With [`GroupHabits::Librdkafka`](crate::GroupHabits::Librdkafka) a pause lasts until the partition is resumed, also of a partition
+    /// With [`GroupHabits::Librdkafka`] a pause lasts until the partition is resumed, also of a partition
     /// that is not assigned: its next assignment is paused.
     pub fn pause(&self, partitions: &[TopicPartition]) {
         self.set_paused(partitions, true);
