@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ottla_interop::{target_dir, workspace_root};
@@ -36,20 +37,33 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 pub(crate) struct Options {
     minutes: u64,
     slice_minutes: u64,
-    target: Option<String>,
+    /// So many programs run at a time.
+    jobs: usize,
+    /// All targets if it is empty.
+    targets: Vec<String>,
 }
 
 impl Options {
     pub(crate) fn parse(args: &[&str]) -> Result<Self, String> {
-        let mut options = Self { minutes: MINUTES_PER_TARGET, slice_minutes: SLICE_MINUTES, target: None };
+        let mut options = Self {
+            minutes: MINUTES_PER_TARGET,
+            slice_minutes: SLICE_MINUTES,
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            targets: Vec::new(),
+        };
         let minutes =
             |text: &str| text.parse().map_err(|_| format!("soak fuzz: {text} is no number of minutes"));
+        let jobs = |text: &str| match text.parse() {
+            Ok(0) | Err(_) => Err(format!("soak fuzz: {text} is no number of programs")),
+            Ok(jobs) => Ok(jobs),
+        };
         let mut args = args.iter();
         while let Some(&arg) = args.next() {
             let mut value = || args.next().copied().ok_or_else(|| format!("soak fuzz: {arg} needs a value"));
             match arg {
-                "--target" => options.target = Some(value()?.to_owned()),
+                "--target" => options.targets.push(value()?.to_owned()),
                 "--slice" => options.slice_minutes = minutes(value()?)?,
+                "--jobs" => options.jobs = jobs(value()?)?,
                 _ => options.minutes = minutes(arg)?,
             }
         }
@@ -75,35 +89,97 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn soak(options: &Options, started: Instant) -> Result<usize, String> {
     let mut targets = targets()?;
-    if let Some(only) = &options.target {
-        targets.retain(|target| target == only);
-        if targets.is_empty() {
-            return Err(format!("no target {only}; fuzz/libfuzzer/Cargo.toml lists them"));
-        }
+    if let Some(unknown) = options.targets.iter().find(|only| !targets.contains(only)) {
+        return Err(format!("no target {unknown}; fuzz/libfuzzer/Cargo.toml lists them"));
     }
-    build(options.target.as_deref())?;
-    let mut totals = Totals::load();
-    let wanted = Duration::from_secs(options.minutes * 60);
-    let slice = Duration::from_secs(options.slice_minutes * 60);
-    loop {
-        let left = |target: &String| wanted.saturating_sub(totals.of(target).time);
-        let next = targets.iter().filter(|target| totals.of(target).findings == 0 && left(target) >= RUN_MIN);
-        let Some(target) = next.max_by_key(|target| left(target)) else { break };
-        let time = left(target).min(slice.saturating_sub(started.elapsed()));
-        if time < RUN_MIN {
-            println!("soak fuzz: the slice is over; the next call continues");
-            break;
-        }
-        let run = run_target(target, time)?;
-        println!("{}", run.line(target));
-        totals.add(target, &run);
-        totals.store()?;
+    if !options.targets.is_empty() {
+        targets.retain(|target| options.targets.contains(target));
+    }
+    build(if let [only] = targets.as_slice() { Some(only) } else { None })?;
+    let slice = Slice {
+        targets,
+        wanted: Duration::from_secs(options.minutes * 60),
+        ends: started + Duration::from_secs(options.slice_minutes * 60),
+        progress: Mutex::new(Progress { totals: Totals::load(), running: Vec::new() }),
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..options.jobs).map(|_| scope.spawn(|| slice.work())).collect();
+        let ended = jobs.into_iter().map(|job| job.join().unwrap_or_else(|_| Err("a job panicked".into())));
+        ended.fold(Ok(()), Result::and)
+    })?;
+    if !slice.is_done() {
+        println!("soak fuzz: the slice is over; the next call continues");
     }
     println!("\n{}", Run::HEAD);
-    for target in &targets {
+    let progress = slice.progress();
+    let totals = &progress.totals;
+    for target in &slice.targets {
         println!("{}", totals.of(target).line(target));
     }
-    Ok(targets.iter().map(|target| totals.of(target).findings).sum())
+    Ok(slice.targets.iter().map(|target| totals.of(target).findings).sum())
+}
+
+/// The work of one call, which several jobs share.
+struct Slice {
+    targets: Vec<String>,
+    /// The time that each target gets, over all slices.
+    wanted: Duration,
+    ends: Instant,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    totals: Totals,
+    running: Vec<String>,
+}
+
+impl Progress {
+    /// What `target` still needs. A target with a finding waits for its fix.
+    fn left(&self, target: &str, wanted: Duration) -> Duration {
+        let total = self.totals.of(target);
+        if total.findings > 0 { Duration::ZERO } else { wanted.saturating_sub(total.time) }
+    }
+}
+
+impl Slice {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self) -> bool {
+        let progress = self.progress();
+        self.targets.iter().all(|target| progress.left(target, self.wanted) < RUN_MIN)
+    }
+
+    /// Runs targets, the one with the least time first, until the slice is over or nothing is left.
+    fn work(&self) -> Result<(), String> {
+        while let Some((target, time)) = self.take() {
+            let ended = run_target(&target, time);
+            let mut progress = self.progress();
+            progress.running.retain(|running| *running != target);
+            let run = ended?;
+            println!("{}", run.line(&target));
+            progress.totals.add(&target, &run);
+            progress.totals.store()?;
+        }
+        Ok(())
+    }
+
+    /// The target that no other job runs and that has had the least time, and the time for its next run.
+    fn take(&self) -> Option<(String, Duration)> {
+        let mut progress = self.progress();
+        let free = self.targets.iter().filter(|target| !progress.running.contains(target));
+        let (target, left) = free
+            .map(|target| (target.clone(), progress.left(target, self.wanted)))
+            .filter(|(_, left)| *left >= RUN_MIN)
+            .max_by_key(|(_, left)| *left)?;
+        let time = left.min(self.ends.saturating_duration_since(Instant::now()));
+        if time < RUN_MIN {
+            return None;
+        }
+        progress.running.push(target.clone());
+        Some((target, time))
+    }
 }
 
 /// The programs, in the order of the manifest.
@@ -305,11 +381,30 @@ mod tests {
 
     #[test]
     fn options_are_parsed_and_wrong_ones_named() {
-        let options = Options::parse(&["2", "--target", "frames", "--slice", "60"]).unwrap();
-        assert_eq!(options, Options { minutes: 2, slice_minutes: 60, target: Some("frames".to_owned()) });
+        let args = ["2", "--target", "frames", "--slice", "60", "--jobs", "3", "--target", "batch"];
+        let options = Options::parse(&args).unwrap();
+        let targets = vec!["frames".to_owned(), "batch".to_owned()];
+        assert_eq!(options, Options { minutes: 2, slice_minutes: 60, jobs: 3, targets });
         assert_eq!(Options::parse(&[]).unwrap().minutes, MINUTES_PER_TARGET);
         assert_eq!(Options::parse(&["x"]).unwrap_err(), "soak fuzz: x is no number of minutes");
         assert_eq!(Options::parse(&["--target"]).unwrap_err(), "soak fuzz: --target needs a value");
+        assert_eq!(Options::parse(&["--jobs", "0"]).unwrap_err(), "soak fuzz: 0 is no number of programs");
+    }
+
+    #[test]
+    fn jobs_take_the_targets_with_the_least_time_and_none_twice() {
+        let progress =
+            Progress { totals: Totals::parse("old-one 50 1 1\nnew-one 30 1 1\n"), running: Vec::new() };
+        let slice = Slice {
+            targets: vec!["old-one".to_owned(), "new-one".to_owned()],
+            wanted: Duration::from_secs(60),
+            ends: Instant::now() + Duration::from_secs(3600),
+            progress: Mutex::new(progress),
+        };
+        assert_eq!(slice.take(), Some(("new-one".to_owned(), Duration::from_secs(30))));
+        assert_eq!(slice.take(), Some(("old-one".to_owned(), Duration::from_secs(10))));
+        assert_eq!(slice.take(), None, "both run");
+        assert!(!slice.is_done());
     }
 
     #[test]

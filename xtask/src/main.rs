@@ -49,7 +49,8 @@ usage: cargo xtask COMMAND
   sanitize [TOOL]           memory checkers: asan, valgrind, tsan; without a name: all (docs/RELIABILITY.md)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   soak fuzz [MINUTES]       every fuzz target with libFuzzer for that long (default 10), in slices; the next call continues
-      --target NAME         only this target
+      --target NAME         only this target; can be given more than once
+      --jobs N              programs at the same time (default: processors)
       --slice MINUTES       the time of this call (default 9)
   bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
       --count N             messages per pass (default 3000000)
