@@ -132,7 +132,7 @@ fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
     check_length(path)?;
     // Only the owner can enter the directory: clients cannot connect before the mode of the socket is set.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let hidden = tempfile::Builder::new().prefix(".").rand_bytes(6).tempdir_in(parent)?;
+    let hidden = hidden_dir(parent)?;
     let entered = File::open(hidden.path())?;
     let locked = lock_starts(parent)?;
     remove_if_dead(path)?;
@@ -147,6 +147,12 @@ fn listen_at(path: &Path) -> io::Result<(Arc<UnixListener>, SocketFile)> {
     })?;
     drop(locked);
     Ok((Arc::new(listener), SocketFile { path: path.to_owned(), identity }))
+}
+
+/// Makes a directory that its owner alone can enter, whatever the umask is.
+fn hidden_dir(parent: &Path) -> io::Result<tempfile::TempDir> {
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix(".").rand_bytes(6).permissions(owner_only).tempdir_in(parent)
 }
 
 /// Returns a path at which a socket can be bound: the hidden name may be too long although the final one is not. Then the path leads
@@ -296,6 +302,15 @@ mod tests {
             assert!(listening == 1 && started.iter().all(|(_, is_up)| *is_up), "round {round}: {started:?}");
             assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "all is removed");
         }
+    }
+
+    /// Its mode came from the umask. With 0 or 002, other users could connect in the moment before the mode of the socket was set.
+    #[test]
+    fn its_owner_alone_can_enter_the_directory_in_which_a_socket_begins() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let hidden = hidden_dir(dir.path()).expect("made");
+        let mode = std::fs::metadata(hidden.path()).expect("a directory").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     /// The broker started, and no client could connect to its socket.
