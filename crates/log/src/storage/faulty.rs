@@ -30,7 +30,7 @@ pub enum DiskCall {
 pub enum DiskEffect {
     /// The call has no effect and fails with `EIO`.
     Fail,
-    /// The call has no effect and fails with `ENOSPC`. Calls that need no room work: truncation, renaming and removal.
+    /// The call has no effect and fails with `ENOSPC`. Calls that need no room work: reads, truncation, renaming and removal.
     Full,
     /// The call takes this much longer, in real time, or until the rule is removed. It blocks its thread, as a slow disk does: a thread
     /// that also removes rules cannot do that meanwhile.
@@ -203,13 +203,19 @@ impl DiskFaults {
 
     /// `true` if the next read of this file has a rule.
     fn affect_reads_of(&self, path: &str) -> bool {
-        self.is_active()
-            && self.lock().by_id.values().any(|rule| rule.call == DiskCall::Read && rule.files.have(path))
+        let affects = |rule: &DiskRule| {
+            rule.call == DiskCall::Read && rule.effect != DiskEffect::Full && rule.files.have(path)
+        };
+        self.is_active() && self.lock().by_id.values().any(affects)
     }
 
     /// Fails or delays a call that has a rule.
     fn begin(&self, call: DiskCall, path: &str) -> io::Result<()> {
-        self.begin_with(call, Room::Needed, path)
+        let room = match call {
+            DiskCall::Read => Room::NotNeeded,
+            DiskCall::Write | DiskCall::Sync => Room::Needed,
+        };
+        self.begin_with(call, room, path)
     }
 
     fn begin_with(&self, call: DiskCall, room: Room, path: &str) -> io::Result<()> {
@@ -408,6 +414,20 @@ mod tests {
         faults.add(DiskRule { files, ..DiskRule::new(DiskCall::Read, DiskEffect::Fail) });
         assert!(file.fd().is_none() && !file.is_cached(0, 1));
         file.read_exact_at(&mut [0], 0).expect_err("the disk fails");
+    }
+
+    /// Reads failed with `ENOSPC`, which no disk returns for them.
+    #[test]
+    fn a_full_disk_can_be_read() {
+        let (storage, faults) = disk();
+        let file = storage.open("orders-0/a.log", Open::Create).expect("created");
+        file.write_at(b"x", 0).expect("written");
+        for call in [DiskCall::Read, DiskCall::Write, DiskCall::Sync] {
+            faults.add(DiskRule::new(call, DiskEffect::Full));
+        }
+        file.read_exact_at(&mut [0], 0).expect("a read needs no room");
+        assert!(!storage.list("orders-0").expect("nor does a listing").is_empty());
+        file.write_at(b"x", 1).expect_err("a write does");
     }
 
     /// It blocked its thread for its whole time, whatever a test did.

@@ -51,6 +51,9 @@ impl DiskFaultBody {
             CallName::Sync => DiskCall::Sync,
         };
         let effect = match (action, delay_ms) {
+            (Action::Full, None) if call == DiskCall::Read => {
+                return Err("`full` is for `write` and `sync`: a full disk can be read".into());
+            }
             (Action::Fail, None) => DiskEffect::Fail,
             (Action::Full, None) => DiskEffect::Full,
             (Action::Slow, Some(ms)) if ms > SLOW_MS_MAX => {
@@ -131,7 +134,9 @@ mod tests {
     #[test]
     fn every_fault_of_the_disk_is_read_as_it_is_written() {
         for call in [DiskCall::Read, DiskCall::Write, DiskCall::Sync] {
-            for effect in [DiskEffect::Fail, DiskEffect::Full, DiskEffect::Slow(Duration::from_millis(7))] {
+            let slow = DiskEffect::Slow(Duration::from_millis(7));
+            let effects = [DiskEffect::Fail, slow].into_iter();
+            for effect in effects.chain((call != DiskCall::Read).then_some(DiskEffect::Full)) {
                 let of_all = DiskRule::new(call, effect);
                 let files = DiskFiles::Topic("orders".to_owned());
                 let of_topic = DiskRule { files, count: 3, ..of_all.clone() };
@@ -157,5 +162,6 @@ mod tests {
         );
         assert!(refused(json!({ "call": "sync", "action": "fail", "count": 0 })).contains("at least 1"));
         assert!(refused(json!({ "call": "sink", "action": "fail" })).contains("sink"));
+        assert!(refused(json!({ "call": "read", "action": "full" })).contains("can be read"));
     }
 }
