@@ -25,7 +25,7 @@ impl Cluster {
     /// # Ok::<_, ottla_broker::StartError>(())
     /// ```
     pub fn add_disk_fault(&self, rule: DiskRule) -> u64 {
-        tracing::warn!(?rule, "the disk misbehaves for a test");
+        tracing::warn!(%rule, "the disk misbehaves for a test");
         self.disk_faults.add(rule)
     }
 

@@ -105,9 +105,13 @@ fn a_fault_meets_the_client_and_topic_it_names_and_then_is_over() {
 
 #[test]
 fn the_disk_is_full_for_the_topic_and_the_calls_that_are_named() {
-    let broker = Controlled::at_socket();
+    let mut broker = Controlled::at_socket();
     let id =
         broker.ok(&["disk", "add", "write", "full", "--topic", "orders", "--partition", "0"])["id"].clone();
+    // It was `DiskRule { call: Write, .. }`.
+    broker
+        .broker
+        .until("warned", PATIENCE, |it| it.stderr().contains("write calls of orders-0 have no room"));
     let listed =
         json!({ "disk_faults": [{ "id": id, "call": "write", "action": "full", "directory": "orders-0" }] });
     assert_eq!(broker.ok(&["disk", "list"]), listed);

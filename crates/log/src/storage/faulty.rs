@@ -3,6 +3,7 @@
 //! Without a rule, a call costs one relaxed load more than that of the storage behind it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -89,6 +90,28 @@ impl DiskRule {
     /// An effect on every call of this kind, of any file.
     pub fn new(call: DiskCall, effect: DiskEffect) -> Self {
         Self { call, effect, files: DiskFiles::All, count: u32::MAX }
+    }
+}
+
+impl fmt::Display for DiskRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = match self.call {
+            DiskCall::Read => "read",
+            DiskCall::Write => "write",
+            DiskCall::Sync => "sync",
+        };
+        write!(f, "{call} calls of ")?;
+        match &self.files {
+            DiskFiles::All => write!(f, "all files")?,
+            DiskFiles::Directory(name) => write!(f, "{name}")?,
+            DiskFiles::Topic(topic) => write!(f, "topic {topic}")?,
+        }
+        match self.effect {
+            DiskEffect::Fail => write!(f, " fail")?,
+            DiskEffect::Full => write!(f, " have no room")?,
+            DiskEffect::Slow(time) => write!(f, " take {} ms longer", time.as_millis())?,
+        }
+        if self.count < u32::MAX { write!(f, " (count {})", self.count) } else { Ok(()) }
     }
 }
 
@@ -387,6 +410,18 @@ mod tests {
         }
         orders.write_at(b"x", 0).expect("the rule has ended");
         assert_eq!(faults.all(), []);
+    }
+
+    #[test]
+    fn a_rule_is_described_in_words() {
+        let files = DiskFiles::Directory("orders-0".to_owned());
+        let full = DiskRule { files, count: 3, ..DiskRule::new(DiskCall::Write, DiskEffect::Full) };
+        assert_eq!(full.to_string(), "write calls of orders-0 have no room (count 3)");
+        let slow = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(Duration::from_millis(50)));
+        assert_eq!(slow.to_string(), "sync calls of all files take 50 ms longer");
+        let files = DiskFiles::Topic("orders".to_owned());
+        let failing = DiskRule { files, ..DiskRule::new(DiskCall::Read, DiskEffect::Fail) };
+        assert_eq!(failing.to_string(), "read calls of topic orders fail");
     }
 
     #[test]
