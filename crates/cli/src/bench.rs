@@ -22,6 +22,7 @@ use crate::acks_arg::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::output::counted;
 use crate::topic_args::topic_name;
 
 pub(crate) use self::patterns::parse_order;
@@ -159,6 +160,11 @@ fn prepare(common: &CommonArgs, config: Config) -> Result<BenchSetup, Failure> {
     })
 }
 
+/// The topic of a measurement, for its title.
+fn described_topic(topic: &str, partitions: usize) -> String {
+    format!("{topic} ({})", counted(partitions as u64, "partition"))
+}
+
 pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Produce(args) => produce::run(args),
@@ -176,4 +182,16 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
 fn new_group(kind: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("bench-{kind}-{}", now.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The title of a measurement had `1 partitions`.
+    #[test]
+    fn the_title_of_a_measurement_counts_its_partitions_in_english() {
+        assert_eq!(described_topic("orders", 1), "orders (1 partition)");
+        assert_eq!(described_topic("orders", 3), "orders (3 partitions)");
+    }
 }

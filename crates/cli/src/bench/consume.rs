@@ -8,7 +8,7 @@ use super::consume_group::read as read_in_group;
 use super::measure::{Measured, Phase};
 use super::payload::Sums;
 use super::progress::Progress;
-use super::{BenchSetup, CommonArgs, prepare};
+use super::{BenchSetup, CommonArgs, described_topic, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -66,9 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::failed(format!("the checksum is {sums}, expected {expected}")));
     }
     let title = format!(
-        "consume from {} ({partitions} partitions): {} messages {} after {warmup} for warm-up; offsets contiguous, {}; \
+        "consume from {}: {} messages {} after {warmup} for warm-up; offsets contiguous, {}; \
          sum {sums}",
-        args.common.topic,
+        described_topic(&args.common.topic, *partitions),
         sums.messages,
         if args.one_by_one { "one by one" } else { "in batches" },
         if args.any_size { "of any size".to_owned() } else { format!("each of {} bytes", args.common.size) },

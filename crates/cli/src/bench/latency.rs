@@ -9,7 +9,7 @@ use ottla_client::{Client, Consumer, Delivery, OffsetAt, Polled, Producer, Recor
 use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
 use super::progress::Progress;
-use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, described_topic, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -81,9 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         rate => format!("open loop at {rate} per second: latency counts from the due time"),
     };
     let title = format!(
-        "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
+        "latency through {}: {} messages of {} bytes after {warmup} for warm-up, {described}; \
          {loop_kind}",
-        args.common.topic,
+        described_topic(&args.common.topic, *partitions),
         acks.len(),
         pool.size(),
     );

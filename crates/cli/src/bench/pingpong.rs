@@ -8,7 +8,7 @@ use ottla_client::{Producer, Record};
 use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
 use super::progress::Progress;
-use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, described_topic, prepare};
 use crate::failure::Failure;
 
 /// Time limit of one round trip.
@@ -46,9 +46,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut fields = measured.json();
     fields.insert("ack_us".into(), percentiles_us(&latencies));
     let title = format!(
-        "round trips through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, \
+        "round trips through {}: {} messages of {} bytes after {warmup} for warm-up, \
          {described}",
-        args.common.topic,
+        described_topic(&args.common.topic, *partitions),
         latencies.len(),
         pool.size(),
     );

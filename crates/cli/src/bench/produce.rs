@@ -7,7 +7,7 @@ use ottla_client::{Client, ProduceError, Producer, Record, Reports};
 use super::measure::Phase;
 use super::payload::{Pool, Sums};
 use super::progress::{END_WITHIN, Progress};
-use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, described_topic, prepare};
 use crate::failure::Failure;
 use crate::time;
 
@@ -55,9 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let all = (warmup + acknowledged) as usize;
     pool.messages(0).take(all).for_each(|message| sums.add(message));
     let title = format!(
-        "produce to {} ({partitions} partitions): {} messages of {size} bytes after {warmup} for warm-up, {described}, \
+        "produce to {}: {} messages of {size} bytes after {warmup} for warm-up, {described}, \
          {}; sum {sums}",
-        args.common.topic,
+        described_topic(&args.common.topic, *partitions),
         acknowledged,
         if args.rate == 0 { "at full speed".to_owned() } else { format!("at {} per second", args.rate) },
     );

@@ -7,7 +7,7 @@ use ottla_client::{Producer, Record};
 use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
 use super::progress::Progress;
-use super::{BenchSetup, CommonArgs, ProducerArgs, new_group, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, described_topic, new_group, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut fields = phase.end(latencies.len(), bytes).json();
     fields.insert("commit_us".into(), percentiles_us(&latencies));
     let title = format!(
-        "transactions on {} ({partitions} partitions): {} of {} messages of {} bytes after {warmup} for warm-up, {described}",
-        args.common.topic,
+        "transactions on {}: {} of {} messages of {} bytes after {warmup} for warm-up, {described}",
+        described_topic(&args.common.topic, *partitions),
         latencies.len(),
         args.records,
         pool.size(),
