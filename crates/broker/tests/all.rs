@@ -66,6 +66,7 @@ mod share_lost_records;
 mod share_memory;
 mod share_min_bytes;
 mod share_pruning;
+mod share_sessions;
 mod share_state_offline;
 mod share_topic_deletion;
 mod snapshots;

@@ -128,6 +128,8 @@ async fn answer(
     };
     let Selected { places, refused } = select(&request, context, &session, remembered)?;
     let cluster = context.cluster();
+    let number_now = || cluster.share_leader.with_sessions(|sessions| sessions.number_of(&session));
+    let number = number_now();
     let settings = settings_of(cluster, &session.group);
     let results = acknowledge(context, &session, &settings, acks, request.is_renew_ack).await;
     let lock_ms = i32::try_from(settings.limits.lock_duration.as_millis()).unwrap_or(i32::MAX);
@@ -156,12 +158,17 @@ async fn answer(
         is_charged: charge.is_some() || is_charged(context.frame.len()),
     };
     let (targets, mut records) = fetch.read_or_wait().await;
+    if number_now() != number {
+        // The end of its session has released the locks of before only.
+        return_unsent(&targets, &session, std::mem::take(&mut records));
+        for target in &targets.ready {
+            cluster.share_leader.forget_unused(&target.led);
+        }
+    }
     let bytes = records.iter().map(|records| records.chain.len()).sum();
     match context.throttle_fetch(bytes) {
         Some(throttle) => {
-            for Records { target, acquired, .. } in std::mem::take(&mut records) {
-                targets.ready[target].led.return_unsent(&session.member, &acquired);
-            }
+            return_unsent(&targets, &session, std::mem::take(&mut records));
             response.throttle(throttle);
         }
         None => cluster.metrics.fetched(bytes),
@@ -175,6 +182,13 @@ async fn answer(
     let records = records.into_iter().map(of_target).collect();
     add_all(&mut response, context, all, results, records, targets.failed);
     Ok(response)
+}
+
+/// Returns records that were acquired for a response without them.
+fn return_unsent(targets: &Targets, session: &SessionKey, records: Vec<Records>) {
+    for Records { target, acquired, .. } in records {
+        targets.ready[target].led.return_unsent(&session.member, &acquired);
+    }
 }
 
 /// Takes the acknowledgements out of a request.

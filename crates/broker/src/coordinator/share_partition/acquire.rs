@@ -256,12 +256,13 @@ impl SharePartition {
         archived
     }
 
-    /// Returns records that were acquired but not sent: as if they had not been delivered.
+    /// Returns records that were acquired but not sent: as if they had not been delivered. Those that the member has acquired again stay.
     pub(crate) fn return_unsent(&mut self, member: &str, unsent: &[Acquired]) {
-        for Acquired { first, last, .. } in unsent {
+        for Acquired { first, last, delivery_count } in unsent {
             for (_, run) in self.runs.range_mut(first..=last) {
                 let is_own = |lock: &Lock| lock.pending.is_none() && &*lock.member == member;
-                if matches!(&run.state, RunState::Acquired(lock) if is_own(lock)) {
+                let is_same = run.delivery_count == *delivery_count;
+                if is_same && matches!(&run.state, RunState::Acquired(lock) if is_own(lock)) {
                     run.state = RunState::Available;
                     run.delivery_count -= 1;
                 }

@@ -304,7 +304,7 @@ impl ShareLeader {
 
     /// Forgets a share partition in which nothing is under way and that no session has. Its state is stored. One that is closed
     /// needs no more than the end of its writes.
-    pub(super) fn forget_unused(&self, led: &Arc<LedPartition>) {
+    pub(crate) fn forget_unused(&self, led: &Arc<LedPartition>) {
         let place = (led.key.topic, led.key.partition);
         if lock(&self.sessions).has(&led.key.group, place) {
             return;

@@ -40,6 +40,8 @@ pub(crate) struct SessionLimits {
 
 #[derive(Debug)]
 struct Session {
+    /// No other session has this number: not even a later one of the same member.
+    number: u64,
     /// The epoch of the next request.
     epoch: i32,
     connection: u64,
@@ -84,6 +86,8 @@ pub(crate) struct ShareSessions {
     fetched: Fetched,
     /// Partitions in all sessions.
     total: usize,
+    /// The number of the last session that began.
+    last_number: u64,
 }
 
 impl ShareSessions {
@@ -105,8 +109,9 @@ impl ShareSessions {
         }
         self.total += partitions.len();
         self.fetched.add(&key.group, &partitions);
-        let epoch = next_epoch(INITIAL_EPOCH);
-        self.sessions.insert(key, Session { epoch, connection, partitions: partitions.clone() });
+        self.last_number += 1;
+        let (number, epoch) = (self.last_number, next_epoch(INITIAL_EPOCH));
+        self.sessions.insert(key, Session { number, epoch, connection, partitions: partitions.clone() });
         Ok(partitions)
     }
 
@@ -147,6 +152,11 @@ impl ShareSessions {
     /// Returns `true` if the member has a session.
     pub(crate) fn contains(&self, key: &SessionKey) -> bool {
         self.sessions.contains_key(key)
+    }
+
+    /// The number of the member's session, if it has one.
+    pub(crate) fn number_of(&self, key: &SessionKey) -> Option<u64> {
+        self.sessions.get(key).map(|session| session.number)
     }
 
     /// The number of partitions of a session; 0 without one.

@@ -328,6 +328,19 @@ fn records_that_were_not_sent_were_not_delivered() {
 }
 
 #[test]
+fn records_that_were_delivered_again_are_not_returned() {
+    let mut story = Story::new();
+    let acquirer =
+        Acquirer { member: "a".into(), mode: AcquireMode::BatchOptimized, records_max: 10, batch_size: 500 };
+    let acquired = story.partition.acquire(story.now, &acquirer, &LIMITS, 0, &batches_of_ten(0, 1000));
+    assert!(story.partition.release("a", &LIMITS).is_some(), "its session has ended");
+    story.store();
+    assert_eq!(story.acquire("a", 10), [(0, 9, 2)], "in the next session");
+    story.partition.return_unsent("a", &acquired);
+    assert_eq!(story.ack("a", 0, 9, AckType::Accept), Ok(()));
+}
+
+#[test]
 fn two_states_of_a_record_have_two_writes() {
     let mut story = Story::new();
     story.acquire("a", 10);
