@@ -372,15 +372,16 @@ async fn serve(builder: BrokerBuilder, start: Start<'_>) -> Result<(), Failure> 
     // The recovery of the logs blocks this thread. The next start repeats it, as after a kill.
     let starting = EndAtSignal::start()?;
     let mut broker = builder.start().await.map_err(start_failed)?;
+    // This can block the thread, too: a pipe is opened when it has a reader.
+    if let Some(file) = &args.operation.trace {
+        broker.cluster().trace_requests(file).map_err(|error| Failure::file(file, &error))?;
+    }
     // From here on, a signal stops the broker in an orderly way.
     drop(starting);
     give_back();
     args.warn_of_partitions(&broker);
     if let Some(endpoint) = &endpoint {
         endpoint.show(broker.control());
-    }
-    if let Some(file) = &args.operation.trace {
-        broker.cluster().trace_requests(file).map_err(|error| Failure::file(file, &error))?;
     }
     let control = args.control(&broker).await?;
     facts.control = control.as_ref().map(|control| control.address().absolute().to_string());

@@ -206,6 +206,23 @@ fn a_signal_during_the_start_ends_the_broker() {
     drop(writer);
 }
 
+/// The broker opened the file of `--trace` when signals had to wait for this thread: with a pipe without a reader, it ignored them.
+#[test]
+fn a_signal_ends_a_broker_whose_trace_has_no_reader() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pipe = dir.path().join("trace");
+    let pipe = pipe.to_str().expect("UTF-8");
+    assert!(Command::new("mkfifo").arg(pipe).status().expect("mkfifo runs").success());
+    // The port is chosen now: the broker does not print it before its trace is open.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let address = port.to_string();
+    let args = ["broker", "--durability", "memory", "--listen", &*address, "--trace", pipe];
+    let mut broker = Running::start(&mut command(&args), "");
+    broker.until("listening", PATIENCE, |_| TcpStream::connect(port).is_ok());
+    broker.signal(Signal::TERM);
+    assert_eq!(broker.wait().status.code(), Some(143));
+}
+
 /// The signal may also come before there is a handler, or after the start: the test above has one that certainly comes between.
 #[test]
 fn a_broker_whose_recovery_was_interrupted_has_all_records_after_the_next_start() {
