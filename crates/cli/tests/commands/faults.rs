@@ -266,6 +266,7 @@ fn arguments_that_the_broker_refuses_are_usage_errors() {
     let broker = Controlled::at_socket();
     broker.fault(&["add", "Produc", "cut"]).failed(2, &["`Produc` is no API"]);
     broker.fault(&["add", "Produce", "cut", "--count", "0"]).failed(2, &[]);
+    broker.fault(&["node", "-1", "add"]).failed(2, &["an id is 0 or above"]);
 }
 
 #[test]

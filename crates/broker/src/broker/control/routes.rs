@@ -12,6 +12,7 @@ use super::bodies::{
     api_of, rule_json,
 };
 use crate::broker::LISTEN_WITHIN;
+use crate::cluster::AddNodeError;
 use crate::intercept::FaultRuleError;
 use crate::partition::NO_LEADER;
 use crate::test_actions::{Awaited, WaitError, wait_until};
@@ -128,7 +129,12 @@ impl Control {
     }
 
     async fn add_asked_node(&self, body: NewNodeBody) -> Result<Value, Refusal> {
-        self.add_node(body.id).await.map_err(|error| Refusal::Conflict(error.to_string()))?;
+        self.add_node(body.id).await.map_err(|error| match error {
+            AddNodeError::InvalidId(_) => Refusal::Invalid(error.to_string()),
+            AddNodeError::Exists(_) | AddNodeError::TooMany(_) | AddNodeError::NoListener(_) => {
+                Refusal::Conflict(error.to_string())
+            }
+        })?;
         Ok(json!({ "id": body.id }))
     }
 
