@@ -159,3 +159,12 @@ fn a_paused_node_can_be_stopped_and_starts_without_the_pause() {
     assert_eq!(change(json!({ "paused": false })), done);
     assert!(matches!(client.hear(), Heard::Answer(_)));
 }
+
+/// It stopped the node before it was refused.
+#[test]
+fn a_change_of_a_node_that_is_refused_changes_nothing() {
+    let broker = two_nodes();
+    let body = json!({ "up": false, "paused": true }).to_string();
+    assert_eq!(broker.control("POST", "/nodes/2", body.as_bytes()).status, 409);
+    assert!(broker.cluster().is_up(2));
+}

@@ -143,6 +143,10 @@ impl Control {
         if !cluster.nodes().contains(&id) {
             return Err(Refusal::NotFound(format!("there is no node {id}")));
         }
+        // Before the other changes: a request that is refused changes nothing.
+        if body.paused == Some(true) && !body.up.unwrap_or_else(|| cluster.is_up(id)) {
+            return Err(not_to_pause(id));
+        }
         if let Some(up) = body.up {
             let _is_there = if up { cluster.take_up(id) } else { cluster.take_down(id) };
         }
@@ -153,9 +157,7 @@ impl Control {
             cluster.set_lag(id, Duration::from_millis(lag_ms));
         }
         match body.paused {
-            Some(true) if !cluster.pause(id) => {
-                return Err(Refusal::Conflict(format!("node {id} is not up: it cannot be paused")));
-            }
+            Some(true) if !cluster.pause(id) => return Err(not_to_pause(id)),
             Some(true) | None => {}
             Some(false) => {
                 cluster.resume(id);
@@ -276,6 +278,10 @@ fn known_state(state: &str, known: &[&str]) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Invalid(format!("`{state}` is no state: expected one of {}", known.join(", "))))
+}
+
+fn not_to_pause(node: i32) -> Refusal {
+    Refusal::Conflict(format!("node {node} is not up: it cannot be paused"))
 }
 
 pub(super) fn parts_of(path: &str) -> impl Iterator<Item = &str> {
