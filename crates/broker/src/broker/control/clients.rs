@@ -22,7 +22,7 @@ impl Control {
                 "client_instance_id": id_text,
                 "client_id": client.client_id,
                 "software": format!("{} {}", client.software_name, client.software_version),
-                "address": format!("{}:{}", client.address, client.port),
+                "address": socket_address(&client.address, client.port),
                 "interval_ms": interval_ms,
                 "pushes": pushes,
                 "pushed_at_ms": pushed_at_ms,
@@ -30,5 +30,26 @@ impl Control {
             })
         };
         clients.into_iter().map(client).collect()
+    }
+}
+
+/// An address as programs read it: an IPv6 address has brackets.
+fn socket_address(ip: &str, port: u16) -> String {
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, SocketAddr};
+
+    use super::*;
+
+    /// It was `0:0:0:0:0:0:0:1:54321`.
+    #[test]
+    fn the_address_of_a_client_can_be_read() {
+        assert_eq!(socket_address("127.0.0.1", 54_321), "127.0.0.1:54321");
+        let address = socket_address("0:0:0:0:0:0:0:1", 54_321);
+        let local = SocketAddr::from((Ipv6Addr::LOCALHOST, 54_321));
+        assert_eq!(address.parse::<SocketAddr>(), Ok(local));
     }
 }
