@@ -267,6 +267,8 @@ fn arguments_that_the_broker_refuses_are_usage_errors() {
     broker.fault(&["add", "Produc", "cut"]).failed(2, &["`Produc` is no API"]);
     broker.fault(&["add", "Produce", "cut", "--count", "0"]).failed(2, &[]);
     broker.fault(&["node", "-1", "add"]).failed(2, &["an id is 0 or above"]);
+    let below = ["follow", "--at", "1", "--topic", "orders", "--high", "-5"];
+    broker.fault(&below).failed(2, &["offsets from 0 on, not -5"]);
 }
 
 #[test]

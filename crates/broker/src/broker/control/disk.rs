@@ -68,6 +68,9 @@ impl DiskFaultBody {
         let files = match (topic, partition) {
             (None, None) => DiskFiles::All,
             (Some(topic), None) => DiskFiles::Topic(topic),
+            (Some(_), Some(partition)) if partition < 0 => {
+                return Err(format!("`partition` is 0 or above, not {partition}"));
+            }
             (Some(topic), Some(partition)) => DiskFiles::Directory(format!("{topic}-{partition}")),
             (None, Some(_)) => return Err("`partition` needs `topic`".into()),
         };
@@ -163,5 +166,7 @@ mod tests {
         assert!(refused(json!({ "call": "sync", "action": "fail", "count": 0 })).contains("at least 1"));
         assert!(refused(json!({ "call": "sink", "action": "fail" })).contains("sink"));
         assert!(refused(json!({ "call": "read", "action": "full" })).contains("can be read"));
+        let below = json!({ "call": "write", "action": "fail", "topic": "orders", "partition": -1 });
+        assert_eq!(refused(below), "`partition` is 0 or above, not -1");
     }
 }

@@ -189,6 +189,9 @@ impl Control {
         if !is_follower && (low.is_some() || high.is_some()) {
             return Err(Refusal::Invalid("`low` and `high` are for a follower, and node -1 is none".into()));
         }
+        if let Some(below) = [*low, *high].into_iter().flatten().find(|offset| *offset < 0) {
+            return Err(Refusal::Invalid(format!("`low` and `high` are offsets from 0 on, not {below}")));
+        }
         if cluster.partition(topic, *partition).is_none() {
             let error = format!("there is no partition {partition} of topic `{topic}`");
             return Err(Refusal::NotFound(error));
