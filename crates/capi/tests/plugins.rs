@@ -57,9 +57,25 @@ fn compiled(dir: &Path) -> String {
     library.to_str().unwrap().to_owned()
 }
 
+const PATHS: &CStr = c"plugin.library.paths";
+
+/// Opens the plugin, and gives it the function that adds interceptors.
+fn opened(library: &str) -> *mut c_void {
+    unsafe {
+        let loaded = libc::dlopen(CString::new(library).unwrap().as_ptr(), libc::RTLD_NOW);
+        let add = libc::dlsym(loaded, c"add".as_ptr()).cast::<*mut c_void>();
+        *add = rd_kafka_conf_interceptor_add_on_conf_set as *mut c_void;
+        loaded
+    }
+}
+
+/// The number of configurations that the plugin has seen.
+fn calls(loaded: *mut c_void) -> c_int {
+    unsafe { *libc::dlsym(loaded, c"calls".as_ptr()).cast::<c_int>() }
+}
+
 #[test]
 fn a_plugin_is_loaded_and_intercepts() {
-    const PATHS: &CStr = c"plugin.library.paths";
     let dir = tempfile::tempdir().unwrap();
     let library = compiled(dir.path());
     let conf = conf(&[]);
@@ -72,9 +88,7 @@ fn a_plugin_is_loaded_and_intercepts() {
     assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_UNKNOWN);
 
     unsafe {
-        let loaded = libc::dlopen(CString::new(library.as_str()).unwrap().as_ptr(), libc::RTLD_NOW);
-        let add = libc::dlsym(loaded, c"add".as_ptr()).cast::<*mut c_void>();
-        *add = rd_kafka_conf_interceptor_add_on_conf_set as *mut c_void;
+        let loaded = opened(&library);
         // The ending may be left out, as it differs between systems.
         assert_eq!(set(conf, PATHS, library.strip_suffix(".so").unwrap()).0, RD_KAFKA_CONF_OK);
         assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_OK);
@@ -84,9 +98,22 @@ fn a_plugin_is_loaded_and_intercepts() {
         let filter = [c"plugin.".as_ptr()];
         let without = rd_kafka_conf_dup_filter(conf, filter.len(), filter.as_ptr().cast_mut());
         assert_eq!(set(without, c"mine", "1").0, RD_KAFKA_CONF_UNKNOWN);
-        assert_eq!(*libc::dlsym(loaded, c"calls".as_ptr()).cast::<c_int>(), 3);
+        assert_eq!(calls(loaded), 3);
         for conf in [conf, copy, without] {
             rd_kafka_conf_destroy(conf);
         }
     }
+}
+
+/// The second call of `conf_init` added the same interceptor again, and the configuration was refused.
+#[test]
+fn a_plugin_that_is_named_twice_is_loaded_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = compiled(dir.path());
+    let loaded = opened(&library);
+    let conf = conf(&[]);
+    let (code, text) = set(conf, PATHS, &format!("{library}; {library}"));
+    assert_eq!((code, calls(loaded)), (RD_KAFKA_CONF_OK, 1), "{text}");
+    assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_OK);
+    unsafe { rd_kafka_conf_destroy(conf) };
 }

@@ -13,12 +13,17 @@ type Init = rd_kafka_plugin_f_conf_init_t;
 const ERRSTR_BYTES: usize = 512;
 
 /// Loads the libraries of a list that semicolons divide, and lets each have a look at the configuration. A library stays loaded,
-/// for its interceptors may be called until the process ends.
+/// for its interceptors may be called until the process ends. As in the original, one that is named again in the list is left out.
 ///
 /// # Safety
 /// A configuration that is not destroyed and has no other reference; loading a library runs its code.
 pub(crate) unsafe fn load(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), String> {
+    let mut loaded = Vec::new();
     for path in paths.split(';').map(str::trim).filter(|path| !path.is_empty()) {
+        if loaded.contains(&path) {
+            continue;
+        }
+        loaded.push(path);
         // SAFETY: the application names the libraries whose code may run (rdkafka.h, `rd_kafka_conf_set`).
         let init = unsafe { init_of(path) }?;
         let mut errstr = [0 as c_char; ERRSTR_BYTES];
