@@ -117,3 +117,16 @@ fn a_plugin_that_is_named_twice_is_loaded_once() {
     assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_OK);
     unsafe { rd_kafka_conf_destroy(conf) };
 }
+
+/// The error was that of `broken.so.so`, which does not exist.
+#[test]
+fn a_plugin_that_cannot_be_loaded_has_the_error_of_its_own_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("broken.so");
+    std::fs::write(&file, "no library").unwrap();
+    let conf = conf(&[]);
+    let (code, text) = set(conf, PATHS, file.to_str().unwrap());
+    assert_eq!(code, RD_KAFKA_CONF_INVALID);
+    assert!(text.contains("broken.so: ") && !text.contains("broken.so.so"), "{text}");
+    unsafe { rd_kafka_conf_destroy(conf) };
+}

@@ -44,19 +44,29 @@ const CALLED: &str = "conf_init";
 /// # Safety
 /// Loading a library runs its code.
 unsafe fn init_of(path: &str) -> Result<crate::conf::conf_interceptors::Of<Init>, String> {
-    // As it is written, or with the ending that it has here.
-    let candidates = [path.to_owned(), format!("{path}.so")];
-    let open = |path: &String| {
+    let open = |path: &str| {
         // SAFETY: the caller wants the library's code to run; the name is a C string.
         let library = unsafe { libc::dlopen(c_string(path).as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         (!library.is_null()).then_some(library)
     };
-    let library = candidates.iter().find_map(open).ok_or_else(|| format!("plugin {path}: {}", problem()))?;
+    // After a second attempt, the error would be that of a file which the application has not named.
+    let opened =
+        open(path).or_else(|| if has_ending(path) { None } else { open(&format!("{path}{ENDING}")) });
+    let library = opened.ok_or_else(|| format!("plugin {path}: {}", problem()))?;
     // SAFETY: a library that is loaded, and a C string.
     let found = unsafe { libc::dlsym(library, c_string(CALLED).as_ptr()) };
     // SAFETY: NULL is none, and else it is a function of that type by its name.
     let init = unsafe { std::mem::transmute::<*mut c_void, Init>(found) };
     init.ok_or_else(|| format!("plugin {path}: {}", problem()))
+}
+
+/// The ending of libraries, which a path may leave out.
+const ENDING: &str = ".so";
+
+/// Returns `true` if the file's name has a short ending. As in the original, a version such as `.1` is one.
+fn has_ending(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.rfind('.').is_some_and(|dot| dot + ENDING.len() >= file.len())
 }
 
 /// The reason of the last failure.
