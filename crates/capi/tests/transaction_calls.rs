@@ -16,7 +16,7 @@ use rdkafka::messages::partition_list::*;
 use rdkafka::produce::producer::*;
 use rdkafka::produce::transactions::*;
 
-use crate::common::{conf, new, produce};
+use crate::common::{conf, list, new, produce};
 
 /// The codes of records that the function for reports produces.
 type Codes = Mutex<Vec<rd_kafka_resp_err_t>>;
@@ -155,6 +155,37 @@ fn a_function_for_reports_adds_no_record_to_a_transaction_that_is_being_committe
         assert_eq!(send(rk), RD_KAFKA_RESP_ERR_NO_ERROR);
         assert!(rd_kafka_commit_transaction(rk, 60_000).is_null());
         assert_eq!(*codes.lock().unwrap(), [RD_KAFKA_RESP_ERR__STATE]);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's `rd_kafka_txn_curr_api_begin` limits the call by the transaction timeout. It lasted for an hour.
+#[test]
+fn offsets_are_sent_for_as_long_as_a_transaction_lasts() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("transactional.id", "payments"),
+        ("transaction.timeout.ms", "1000"),
+    ];
+    let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+    let loading = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+    broker.cluster().intercept(ApiKey::TxnOffsetCommit, None, u32::MAX, loading);
+    let offsets = list(&[(c"orders", 0)]);
+    unsafe {
+        assert!(rd_kafka_init_transactions(rk, 60_000).is_null());
+        assert!(rd_kafka_begin_transaction(rk).is_null());
+        (*(*offsets).elems).offset = 1;
+        let group = rd_kafka_consumer_group_metadata_new(c"billing".as_ptr());
+        let begun = Instant::now();
+        let error = rd_kafka_send_offsets_to_transaction(rk, offsets, group, 3_600_000);
+        let waited = begun.elapsed();
+        let is_retriable = rd_kafka_error_is_retriable(error) != 0;
+        let (code, text) = told(error);
+        assert!(is_retriable && waited < Duration::from_secs(30), "{waited:?}: {code} {text}");
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_consumer_group_metadata_destroy(group);
         rd_kafka_destroy(rk);
     }
 }

@@ -55,8 +55,9 @@ fn call(
         Err(error) => return error,
     };
     let Some(producer) = handle.producer() else { return null_mut() };
-    // Without a timeout from the caller, the transaction timeout limits the call.
-    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+    // As in the original, the transaction timeout limits the call: the coordinator then ends the transaction.
+    let limit = handle.config.transaction_timeout;
+    let timeout = timeout_of(timeout_ms).map_or(limit, |timeout| timeout.min(limit));
     let _running = match TransactionCall::begin(&handle, function) {
         Ok(running) => running,
         Err(error) => return error.into_raw(),
