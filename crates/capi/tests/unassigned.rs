@@ -20,10 +20,11 @@ use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 
-use crate::common::{conf, list, new, until};
+use crate::common::{conf, list, new, produce, read, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 const UNKNOWN: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
@@ -402,4 +403,34 @@ fn a_seek_without_a_timeout_does_not_wait_for_its_result() {
     };
     assert_eq!((seek(c"orders").0, seek(c"more").0), (RD_KAFKA_RESP_ERR__IN_PROGRESS, UNKNOWN));
     assert_eq!(unsafe { rd_kafka_seek(stage.orders, 0, 0, 0) }, OK);
+}
+
+/// librdkafka keeps them with the topic. They were -1001 until the partition was fetched again.
+#[test]
+fn the_watermarks_of_a_partition_outlast_its_assignment() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("group.id", "g")];
+    let producer = new(RD_KAFKA_PRODUCER, conf(&properties[..1]));
+    produce(producer, c"orders", 0, "paid", null_mut());
+    let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+    let partitions = list(&[(c"orders", 0)]);
+    unsafe {
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        (*(*partitions).elems).offset = RD_KAFKA_OFFSET_BEGINNING;
+        assert_eq!(rd_kafka_assign(rk, partitions), OK);
+        assert_eq!(read(rk, 1), ["paid"]);
+        let known = || {
+            let (mut low, mut high) = (-1, -1);
+            let topic = c"orders".as_ptr();
+            let code = rd_kafka_get_watermark_offsets(rk, topic, 0, &raw mut low, &raw mut high);
+            (code, low, high)
+        };
+        assert_eq!(known(), (OK, 0, 1));
+        assert_eq!(rd_kafka_assign(rk, null()), OK);
+        assert_eq!(known(), (OK, 0, 1));
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+        rd_kafka_destroy(producer);
+    }
 }

@@ -345,10 +345,10 @@ impl ConsumerControl {
         Some(OffsetAndMetadata { leader_epoch: progress.epoch(), ..position.into() })
     }
 
-    /// Returns the watermarks of this partition in the last fetch response; `None` before the first.
+    /// Returns the watermarks of this partition in the last fetch response, which may be one of an earlier assignment; `None` before
+    /// the first.
     pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
-        let ends = self.inbox.progress(partition)?.ends();
-        (ends.high_watermark >= 0).then_some(Watermarks { low: ends.log_start, high: ends.high_watermark })
+        self.inbox.watermarks(partition)
     }
 
     /// Returns the number of offsets between the position and the partition's end, if both are known.

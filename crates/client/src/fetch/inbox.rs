@@ -6,6 +6,7 @@
 
 mod pauses;
 mod waiting;
+mod watermarks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use super::cursors::Slot;
 use super::progress::PartitionProgress;
 use super::queue::QueueSignal;
 use crate::error::Error;
-use crate::types::{Event, TopicPartition};
+use crate::types::{Event, TopicPartition, Watermarks};
 use crate::watchdog::consumer::QueueFacts;
 
 /// One partition's part of a fetch response.
@@ -114,6 +115,8 @@ struct State {
     kept_queues: BTreeMap<TopicPartition, QueueId>,
     /// The partitions that are paused in each assignment.
     kept_pauses: BTreeSet<TopicPartition>,
+    /// The watermarks of partitions whose assignment has ended.
+    kept_watermarks: BTreeMap<TopicPartition, Watermarks>,
     /// Partitions that were full and are not any more.
     drained: Vec<Slot>,
     /// The number of partitions and events in all queues.
@@ -194,6 +197,7 @@ impl Inbox {
         let mut state = self.lock();
         if let Some(partition) = state.partitions.get_mut(slot.index()).and_then(Option::take) {
             partition.progress.next_generation();
+            state.keep_watermarks(&partition.progress);
             state.refilling -= usize::from(partition.refilling);
             state.index.remove(&partition.progress.at);
             if partition.is_queued {

@@ -1,6 +1,7 @@
 //! The contract of the inbox.
 
 use super::*;
+use crate::fetch::progress::Ends;
 
 const LIMIT: PrefetchLimit = PrefetchLimit { records: 2, bytes: 1 << 20 };
 
@@ -271,4 +272,20 @@ fn a_dropped_queue_gives_back_partitions_and_events_of_other_queues() {
     assert_eq!(drain(&inbox), [(-1, -1), (1, 0)]);
     assert_eq!(drain_of(&inbox, first), [(0, 0)]);
     assert!(inbox.is_empty());
+}
+
+/// They were unknown until the next fetch. librdkafka keeps them with the topic.
+#[test]
+fn watermarks_outlast_the_assignment() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let (slot, progress) = partitions(&inbox, 1).remove(0);
+    let at = progress.at.clone();
+    assert_eq!(inbox.watermarks(&at), None);
+    progress.set_ends(Ends { log_start: 3, last_stable: 5, high_watermark: 7 });
+    let known = Some(Watermarks { low: 3, high: 7 });
+    assert_eq!(inbox.watermarks(&at), known);
+    inbox.close(slot);
+    assert_eq!(inbox.watermarks(&at), known, "after the assignment");
+    inbox.open(slot, Arc::new(PartitionProgress::new(at.clone())));
+    assert_eq!(inbox.watermarks(&at), known, "until the first fetch of the next one");
 }
