@@ -1,6 +1,6 @@
 //! `ssl.certificate.verify_cb`: the application has the last word on certificates of brokers.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -8,7 +8,7 @@ use ottla_client::{CertificateProblem, CertificateVerifier, Config, PresentedCer
 
 use crate::client::handle::Handle;
 use crate::conf::Callbacks;
-use crate::ffi::c_strings::c_string;
+use crate::ffi::c_strings::{buffer_text, c_string};
 
 /// Which client asks; it is made after its configuration.
 pub(crate) type ClientSlot = Arc<OnceLock<Weak<Handle>>>;
@@ -49,8 +49,7 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> ClientSlot 
                 if taken != 0 {
                     return remaining_error(found, x509_error);
                 }
-                // SAFETY: zeros to begin with, and the application knows the size.
-                let why = unsafe { CStr::from_ptr(errstr.as_ptr()) }.to_string_lossy().into_owned();
+                let why = buffer_text(&errstr);
                 Err(if why.is_empty() { format!("X509 error {x509_error}") } else { why })
             }));
     }

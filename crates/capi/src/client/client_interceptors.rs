@@ -13,7 +13,7 @@ use ottla_client::{BrokerStateEvent, Client, OffsetAndMetadata, RequestEvent, To
 use crate::client::handle::Handle;
 use crate::client::shown_sockets::with_last_used;
 use crate::conf::conf_interceptors::{InterceptorChain, Of};
-use crate::ffi::c_strings::c_string;
+use crate::ffi::c_strings::{buffer_text, c_string};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion::{self, OwnedList};
@@ -63,8 +63,7 @@ impl InterceptorSetup {
                 function(handle.raw(), handle.conf_raw(), opaque, text.as_mut_ptr(), text.len())
             };
             if err != RD_KAFKA_RESP_ERR_NO_ERROR {
-                // SAFETY: a buffer with a NUL at its end.
-                let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
+                let text = buffer_text(&text);
                 let name = interceptor.name();
                 handle.log(
                     LOG_WARNING,

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 
 use crate::conf::rd_kafka_conf_t;
-use crate::ffi::c_strings::c_string;
+use crate::ffi::c_strings::{buffer_text, c_string};
 use crate::ffi::*;
 
 /// The entry point of a plugin; runs once for each configuration that names it.
@@ -31,9 +31,7 @@ pub(crate) unsafe fn load(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(),
         // SAFETY: a plugin's function has this type, by its name; it gets the configuration and a buffer that live.
         let code = unsafe { init(conf, &raw mut opaque, errstr.as_mut_ptr(), errstr.len()) };
         if code != RD_KAFKA_RESP_ERR_NO_ERROR {
-            // SAFETY: zeros to begin with, and the plugin knows the size.
-            let text = unsafe { CStr::from_ptr(errstr.as_ptr()) }.to_string_lossy();
-            return Err(format!("{CALLED}() of plugin {path} failed: {text}"));
+            return Err(format!("{CALLED}() of plugin {path} failed: {}", buffer_text(&errstr)));
         }
     }
     Ok(())

@@ -31,6 +31,14 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> Option<Cow<'a, str>> {
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy())
 }
 
+/// The text that an application has written to a buffer of this library: up to its NUL, or to the end. `strncpy` writes no NUL
+/// behind a text that fills the buffer.
+pub fn buffer_text(buffer: &[c_char]) -> String {
+    let written = buffer.iter().take_while(|byte| **byte != 0);
+    let bytes: Vec<u8> = written.flat_map(|byte| byte.to_ne_bytes()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Writes `text` to the caller's buffer, cut to its size and always with a NUL; NULL and size 0 are fine.
 ///
 /// # Safety
@@ -75,4 +83,20 @@ pub unsafe fn leaked_pairs(pairs: Vec<(&'static str, String)>, count: *mut usize
         *count = array.len();
     }
     Box::into_raw(array).cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was read up to the next zero in the stack.
+    #[test]
+    fn a_text_that_fills_its_buffer_ends_with_it() {
+        let mut buffer = [0 as c_char; 8];
+        assert_eq!(buffer_text(&buffer), "");
+        buffer[..3].fill(b'x' as c_char);
+        assert_eq!(buffer_text(&buffer), "xxx");
+        buffer.fill(b'x' as c_char);
+        assert_eq!(buffer_text(&buffer), "xxxxxxxx");
+    }
 }
