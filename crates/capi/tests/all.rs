@@ -35,6 +35,7 @@ mod destroying;
 mod documents;
 mod drop_in;
 mod fatal_errors;
+mod freed_payloads;
 mod headers;
 mod interceptors;
 mod legacy;

@@ -9,7 +9,7 @@ use std::ptr::{null_mut, slice_from_raw_parts};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{ProduceError, ProduceErrorKind, Purge, Record, TopicProducer};
+use ottla_client::{Config, ProduceError, ProduceErrorKind, Purge, Record, TopicProducer};
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
@@ -50,25 +50,33 @@ impl Payload {
             .then(|| unsafe { &*slice_from_raw_parts(self.pointer.cast::<u8>(), self.len) })
     }
 
-    /// Returns the tag of the record, which its report contains.
-    fn tag(&self, opaque: *mut c_void, reported: bool) -> u128 {
+    /// Returns the tag of the record, which its report contains. A payload that is [freed at once](frees_at_once) is no part of it.
+    fn tag(&self, opaque: *mut c_void, config: &Config) -> u128 {
         let mut tag = opaque.addr() as u128;
-        if reported && self.flags & RD_KAFKA_MSG_F_COPY == 0 {
+        let is_freed = self.flags & RD_KAFKA_MSG_F_FREE != 0;
+        let stays = config.delivery_reports && !(is_freed && frees_at_once(config));
+        if stays && self.flags & RD_KAFKA_MSG_F_COPY == 0 {
             tag |= (self.pointer.addr() as u128) << 64;
-            if self.flags & RD_KAFKA_MSG_F_FREE != 0 {
+            if is_freed {
                 tag |= FREE;
             }
         }
         tag
     }
 
-    /// Frees the payload of a record without a report, after the client has copied it.
+    /// Frees the payload of a record that may have no report, after the client has copied it.
     fn taken_unreported(&self) {
         if self.flags & RD_KAFKA_MSG_F_FREE != 0 {
             // SAFETY: the application handed it over, allocated by malloc.
             unsafe { libc::free(self.pointer) };
         }
     }
+}
+
+/// Returns `true` if payloads with `RD_KAFKA_MSG_F_FREE` are freed before the outcome of their records is known: a successful record
+/// may have no report. The report of a failed one has the client's copy.
+const fn frees_at_once(config: &Config) -> bool {
+    !config.delivery_reports || config.delivery_report_only_error
 }
 
 /// The reason why a record was rejected.
@@ -163,8 +171,7 @@ fn hand_over(
         return Err(Refusal::of(RD_KAFKA_RESP_ERR__FATAL));
     }
     let Some(producer) = topic.producer() else { return Err(Refusal::of(RD_KAFKA_RESP_ERR__INVALID_ARG)) };
-    let reported = handle.config.delivery_reports;
-    let record = record.tag(payload.tag(opaque, reported));
+    let record = record.tag(payload.tag(opaque, &handle.config));
     let sent = if payload.flags & RD_KAFKA_MSG_F_BLOCK != 0 {
         send_when_room(producer, &record)
     } else {
@@ -172,7 +179,7 @@ fn hand_over(
     };
     match sent {
         Ok(()) => {
-            if !reported {
+            if frees_at_once(&handle.config) {
                 payload.taken_unreported();
             }
             Ok(())
@@ -475,4 +482,28 @@ pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int)
     producer
         .purge_blocking(purge, PURGED_WITHIN)
         .map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If only errors are reported, the payloads of successful records were never freed.
+    #[test]
+    fn a_payload_waits_for_a_report_that_is_certain() {
+        let mut config = Config::new("127.0.0.1:9092");
+        let payload =
+            |flags| Payload { pointer: std::ptr::without_provenance_mut(8), len: 1, flags: flags_of(flags) };
+        let tag = |config: &Config, flags| payload(flags).tag(null_mut(), config) >> 64;
+        for (reports, only_error, is_freed_at_once) in
+            [(true, false, false), (true, true, true), (false, false, true), (false, true, true)]
+        {
+            (config.delivery_reports, config.delivery_report_only_error) = (reports, only_error);
+            assert_eq!(frees_at_once(&config), is_freed_at_once, "{reports} {only_error}");
+            let freed = if is_freed_at_once { 0 } else { 8 | (FREE >> 64) };
+            assert_eq!(tag(&config, RD_KAFKA_MSG_F_FREE), freed, "{reports} {only_error}");
+            assert_eq!(tag(&config, 0), if reports { 8 } else { 0 }, "the application keeps its payload");
+            assert_eq!(tag(&config, RD_KAFKA_MSG_F_COPY), 0);
+        }
+    }
 }
