@@ -20,6 +20,7 @@ use rdkafka::consume::leave_group::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::messages::headers::*;
 use rdkafka::messages::message::*;
+use rdkafka::mock::requests::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
@@ -450,6 +451,30 @@ fn reports_and_automatic_commits_pass_interceptors_on_their_way_to_the_applicati
         });
         assert_eq!(count(&seen, "commit 1 0"), 1);
         rd_kafka_destroy(consumer);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka calls them before it looks at the property. They received failures only.
+#[test]
+fn interceptors_see_successes_that_the_application_does_not_want() {
+    let seen = Seen::default();
+    let too_large = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    unsafe {
+        let properties = [("test.mock.num.brokers", "1"), ("delivery.report.only.error", "true")];
+        let conf = traced(&seen, &properties);
+        rdkafka::conf::callbacks::rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+        rdkafka::conf::callbacks::rd_kafka_conf_set_opaque(conf, (&raw const seen).cast_mut().cast());
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        assert_eq!((count(&seen, "acknowledgement one 0"), count(&seen, "report")), (1, 0), "{seen:?}");
+        let cluster = rd_kafka_handle_mock_cluster(rk);
+        rd_kafka_mock_push_request_errors_array(cluster, 0, 1, &raw const too_large);
+        produce(rk, c"orders", 0, "two", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        let failure = format!("acknowledgement two {too_large}");
+        assert_eq!((count(&seen, &failure), count(&seen, "report")), (1, 1), "{seen:?}");
         rd_kafka_destroy(rk);
     }
 }

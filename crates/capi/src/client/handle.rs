@@ -250,6 +250,8 @@ impl Handle {
         let hooked = !conf.interceptors().on_new.is_empty();
         config.delivery_reports = kind == RD_KAFKA_PRODUCER && (wants_reports(callbacks) || hooked);
         config.delivery_report_records = config.delivery_reports;
+        // As in the original, interceptors get every acknowledgement; see [`Self::hides_successes`].
+        config.delivery_report_only_error &= !hooked;
         let application = callbacks.rebalance.is_some() || callbacks.events & RD_KAFKA_EVENT_REBALANCE != 0;
         config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
         config
@@ -277,6 +279,12 @@ impl Handle {
         }
     }
 
+    /// Returns `true` if only interceptors get the reports of successes.
+    fn hides_successes(&self) -> bool {
+        let only_errors = self.conf().get("delivery.report.only.error");
+        only_errors.as_deref() == Some("true") && !self.conf().interceptors().on_new.is_empty()
+    }
+
     /// Returns the producer or the consumer of a new client and connects its results to the queue.
     fn live_parts(self: &Arc<Self>, client: Client, role: Role) -> Live {
         let mut live = Live { client, producer: None, consuming: None, reports: None };
@@ -290,7 +298,11 @@ impl Handle {
             });
             if let Ok(told) = producer.reports() {
                 live.reports = Some(if self.reports {
-                    let reports = DeliveryReports::new(told, &self.main);
+                    let reports = if self.hides_successes() {
+                        DeliveryReports::of_failures(told, &self.main, self)
+                    } else {
+                        DeliveryReports::new(told, &self.main)
+                    };
                     self.main.set_source(Some(reports.clone()));
                     reports
                 } else {
