@@ -196,7 +196,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
             let held = Held::Log { _facility: facility, _text: text };
             callback(state, CallbackKind::Log, function as *const c_void, held)
         }
-        Op::TokenRefresh(config) => {
+        Op::TokenRefresh(config, _) => {
             let Some(function) = callbacks.oauthbearer_token_refresh else { return Prepared::Served(0) };
             text_callback(state, CallbackKind::TokenRefresh, config, function as *const c_void)
         }

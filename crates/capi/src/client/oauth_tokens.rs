@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
@@ -29,6 +29,8 @@ pub(crate) struct OauthTokens {
     is_asking: bool,
     /// A request is in the queue, and the engine has not asked yet.
     is_asked: AtomicBool,
+    /// Lives as long as the request in the queue.
+    queued: Mutex<Weak<()>>,
     answers: Mutex<Answers>,
     answered: Notify,
     clock: Clock,
@@ -123,10 +125,19 @@ impl OauthTokens {
         self.has_queue.notify_one();
     }
 
+    /// Adds a request, unless one still waits for the application's poll.
     fn ask(&self, queue: &Arc<OpQueue>) {
-        if self.is_asking {
-            queue.push(Op::TokenRefresh(c_string(&self.config)));
+        if !self.is_asking {
+            return;
         }
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        if queued.strong_count() > 0 {
+            return;
+        }
+        let request = Arc::new(());
+        *queued = Arc::downgrade(&request);
+        drop(queued);
+        queue.push(Op::TokenRefresh(c_string(&self.config), request));
     }
 
     pub(crate) fn queue(&self) -> Option<Arc<OpQueue>> {
@@ -327,6 +338,20 @@ mod tests {
         }
         now_ms.store(1000, Ordering::Relaxed);
         assert!(tokens.next_answer().is_none(), "it has expired");
+    }
+
+    /// Each ten seconds without a poll added one, and a poll called the application as often.
+    #[test]
+    fn one_request_waits_for_the_application() {
+        let (tokens, queue) = (tokens(true, &Arc::default()), OpQueue::new());
+        for _ in 0..3 {
+            tokens.ask(&queue);
+        }
+        assert_eq!(queue.ops(), 1);
+        drop(queue.poll(Some(Duration::ZERO)).expect("the request"));
+        assert_eq!(queue.ops(), 0);
+        tokens.ask(&queue);
+        assert_eq!(queue.ops(), 1, "the application has not answered");
     }
 
     #[test]

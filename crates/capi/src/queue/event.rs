@@ -182,7 +182,7 @@ impl rd_kafka_event_t {
                 text: c_strings::c_string(&line.text),
                 contexts: c_strings::c_string(line.context.map_or("", ottla_client::Context::name)),
             },
-            Op::TokenRefresh(config) => Content::TokenRefresh(config),
+            Op::TokenRefresh(config, _) => Content::TokenRefresh(config),
             Op::Result(outcome) => Content::Result(outcome),
             #[cfg(test)]
             Op::Nothing => return Eventual::Callback(op),

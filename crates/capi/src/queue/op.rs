@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ffi::{CString, c_void};
+use std::sync::Arc;
 
 use ottla_client::{LogLine, OffsetAndMetadata, Report, ThrottleEvent, TopicPartition};
 
@@ -38,8 +39,8 @@ pub(crate) enum Op {
     /// The result of a share consumer's acknowledgements.
     Acknowledged(Box<dyn CallbackArguments>),
     Log(LogLine),
-    /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`.
-    TokenRefresh(CString),
+    /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`. No other request is added while this one exists.
+    TokenRefresh(CString, Arc<()>),
     /// The result of a request of the admin interface.
     Result(Outcome),
     /// For tests of queues.
@@ -106,7 +107,7 @@ impl Op {
             Self::Error { .. } => RD_KAFKA_EVENT_ERROR,
             Self::Stats(_) => RD_KAFKA_EVENT_STATS,
             Self::Log(_) => RD_KAFKA_EVENT_LOG,
-            Self::TokenRefresh(_) => RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH,
+            Self::TokenRefresh(..) => RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH,
             Self::Throttled(_) | Self::Acknowledged(_) => RD_KAFKA_EVENT_NONE,
             Self::Result(outcome) => outcome.kind,
             #[cfg(test)]
