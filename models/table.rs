@@ -434,7 +434,8 @@ pub(crate) const MODELS: &[Model] = &[
         tool: Tool::Shuttle,
         edits: &[
             ("queue", "use crate::wake_callback::WakeCallback;", "use super::wake_callback::WakeCallback;"),
-            ("inbox", "mod pauses;\nmod waiting;\n\n", ""),
+            ("inbox", "mod pauses;\nmod waiting;\nmod watermarks;\n\n", ""),
+            ("inbox", "            state.keep_watermarks(&partition.progress);\n", ""),
             (
                 "inbox",
                 "use super::aborted::AbortedTransactions;",
@@ -450,8 +451,8 @@ pub(crate) const MODELS: &[Model] = &[
             ("inbox", "use crate::error::Error;", "use crate::neighbours::inbox::Error;"),
             (
                 "inbox",
-                "use crate::types::{Event, TopicPartition};",
-                "use crate::neighbours::inbox::{Event, TopicPartition};",
+                "use crate::types::{Event, TopicPartition, Watermarks};",
+                "use crate::neighbours::inbox::{Event, TopicPartition, Watermarks};",
             ),
             (
                 "inbox",

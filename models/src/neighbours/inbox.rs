@@ -10,6 +10,10 @@ use crate::under_shuttle::tokio_sync::Notify;
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct TopicPartition(pub u32);
 
+/// What the inbox keeps of a partition after its assignment; nothing in the modelled stories.
+#[derive(Debug)]
+pub struct Watermarks;
+
 impl fmt::Display for TopicPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "partition {}", self.0)
