@@ -125,7 +125,7 @@ impl ShareSessions {
         forgotten: &BTreeSet<Place>,
         limits: SessionLimits,
     ) -> Result<Places, ErrorCode> {
-        let Self { sessions, fetched, total } = self;
+        let Self { sessions, fetched, total, .. } = self;
         let session = step(sessions, key, epoch)?;
         if added.is_empty() && forgotten.is_empty() {
             return Ok(session.partitions.clone());
