@@ -318,6 +318,17 @@ fn a_fork_of_a_control_address_has_faults_of_its_own() {
     assert_eq!((status, refused), (404, json!({ "error": "there is no fork 1" })));
 }
 
+/// Clients that resolve `/snapshots/..` asked for another path.
+#[test]
+fn the_name_of_a_snapshot_is_a_plain_part_of_a_path() {
+    let broker = broker();
+    for name in ["", ".", "..", "a/b", "a b"] {
+        let (status, refused) = ask(&broker, "POST", "/snapshots", &json!({ "name": name }));
+        assert_eq!(status, 400, "`{name}`: {refused}");
+    }
+    assert_eq!(ask(&broker, "POST", "/snapshots", &json!({ "name": "v1.2" })).0, 200);
+}
+
 #[test]
 fn the_number_of_snapshots_is_limited() {
     let broker = broker();

@@ -23,8 +23,9 @@ pub(crate) struct ControlClient {
 }
 
 impl ControlClient {
-    /// Reads the token of a port.
+    /// Reads the token of a port. A socket has none: its file's mode is what protects it.
     pub(crate) fn new(address: ControlAddress, token_file: Option<&Path>) -> Result<Self, Failure> {
+        let token_file = token_file.filter(|_| matches!(address, ControlAddress::Loopback(_)));
         Ok(Self { address, token: token_file.map(token::read).transpose()? })
     }
 
@@ -86,5 +87,20 @@ impl ControlClient {
 
     fn fails(&self, reason: &str) -> Failure {
         Failure::failed(format!("{}: {reason}", self.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A variable that was left from another broker made each command fail.
+    #[test]
+    fn the_token_of_another_broker_is_not_read_for_a_socket() {
+        let missing = Path::new("/no/such/token");
+        let socket: ControlAddress = "unix:/tmp/broker.sock".parse().expect("an address");
+        assert!(ControlClient::new(socket, Some(missing)).is_ok());
+        let port: ControlAddress = "127.0.0.1:9".parse().expect("an address");
+        ControlClient::new(port, Some(missing)).expect_err("the file is missing");
     }
 }

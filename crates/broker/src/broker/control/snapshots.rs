@@ -52,8 +52,11 @@ impl Control {
     /// Takes a snapshot, in place of one with the same name.
     pub(super) fn take_snapshot(&self, body: SnapshotBody) -> Result<Value, Refusal> {
         let is_plain = |name: char| name.is_ascii_alphanumeric() || ".-_".contains(name);
-        if body.name.is_empty() || body.name.len() > NAME_BYTES_MAX || !body.name.chars().all(is_plain) {
-            let rule = format!("1 to {NAME_BYTES_MAX} letters, digits, `.`, `-` or `_`");
+        // HTTP clients resolve these before they send a path with them.
+        let is_relative = [".", ".."].contains(&body.name.as_str());
+        let is_plain = body.name.chars().all(is_plain) && !is_relative;
+        if body.name.is_empty() || body.name.len() > NAME_BYTES_MAX || !is_plain {
+            let rule = format!("1 to {NAME_BYTES_MAX} letters, digits, `.`, `-` or `_`, but not `.` or `..`");
             return Err(Refusal::Invalid(format!("`name`: expected {rule}")));
         }
         let snapshot = self.snapshot().map_err(refused)?;
