@@ -158,8 +158,8 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_set_batch_handler(ottla_p
 /**
  * Starts a processor, which takes over `conf` and `settings`. On failure the function returns NULL and writes the
  * reason to `errstr`, and the caller keeps both. `conf` is from rd_kafka_conf_new() and has at least `group.id`. Of its
- * callbacks only the log callback is called, in a thread of its own and with NULL as the client. Offsets are committed
- * as the setting `commit.interval.ms` says.
+ * callbacks only the log callback is called, in a thread of its own and with NULL as the client. A configuration with a
+ * callback for certificates is therefore refused. Offsets are committed as the setting `commit.interval.ms` says.
  */
 RD_EXPORT ottla_processor_t *ottla_processor_start(rd_kafka_conf_t *conf,
                                                    ottla_processor_settings_t *settings,

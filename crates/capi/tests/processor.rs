@@ -492,6 +492,22 @@ fn the_log_function_of_a_processor_runs_in_a_thread_of_its_own() {
     assert_eq!(*LOGGING.lock().unwrap(), BTreeSet::from(["rdk:log".to_owned()]));
 }
 
+/// It was not called, and every certificate that a known authority had signed was accepted.
+unsafe extern "C" fn judge(
+    _client: *mut rd_kafka_t,
+    _broker_name: *const c_char,
+    _broker_id: i32,
+    _x509_error: *mut c_int,
+    _depth: c_int,
+    _certificate: *const c_char,
+    _size: usize,
+    _errstr: *mut c_char,
+    _errstr_size: usize,
+    _opaque: *mut c_void,
+) -> c_int {
+    0
+}
+
 #[test]
 fn misuse_is_answered_and_never_followed() {
     let (broker, desk) = (broker(), Desk::default());
@@ -520,6 +536,13 @@ fn misuse_is_answered_and_never_followed() {
     let without_group = conf(&[("bootstrap.servers", &broker.bootstrap_servers())]);
     refused(without_group, settings, "group.id");
     unsafe { rdkafka::conf::functions::rd_kafka_conf_destroy(without_group) };
+
+    let pinned = group(&broker);
+    unsafe {
+        assert_eq!(rd_kafka_conf_set_ssl_cert_verify_cb(pinned, Some(judge)), RD_KAFKA_CONF_OK);
+        refused(pinned, settings, "ssl.certificate.verify_cb");
+        rdkafka::conf::functions::rd_kafka_conf_destroy(pinned);
+    }
 
     let processor = start(own, settings);
     assert_eq!(ottla_processor_settings_destroy(settings), RD_KAFKA_RESP_ERR__INVALID_ARG, "taken over");

@@ -108,6 +108,10 @@ fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<u64, ottla_paral
     let reserved = RUNNING.reserve().ok_or_else(too_many)?;
     let name = reserved.handle() as usize;
     let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+    if conf.callbacks().ssl_cert_verify.is_some() {
+        let unsafe_without = "a processor calls no ssl.certificate.verify_cb: the application would not see the brokers' certificates";
+        return Err(ottla_parallel::Error::Config(unsafe_without.into()));
+    }
     let mut config = conf.client_config();
     config.name = Some(format!("{}#processor-{number}", config.client_id));
     let log = conf.callbacks().log.map(|function| ProcessorLog::new(function, config.log_level));
