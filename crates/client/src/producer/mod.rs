@@ -578,10 +578,14 @@ impl TopicProducer {
 
     #[inline]
     fn push_blocking(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, RecordRefused> {
-        match self.push(record, watched, Push::Patient) {
-            Err(refused) if is_full(refused) => self.block_until_room(record, watched),
-            result => result,
+        // One variable, which becomes the result: `match` would copy it, and the copy waits for the stores of `push`.
+        let mut pushed = self.push(record, watched, Push::Patient);
+        if let Err(refused) = pushed
+            && is_full(refused)
+        {
+            pushed = self.block_until_room(record, watched);
         }
+        pushed
     }
 
     #[cold]
@@ -603,13 +607,18 @@ impl TopicProducer {
     #[inline]
     fn push(&self, record: &Record<'_>, watched: bool, how: Push) -> Result<Option<Delivery>, RecordRefused> {
         let produce = self.client.produce();
-        if !produce.transactions.takes_records() {
-            return Err(RecordRefused::NoTransaction);
+        // One variable, as in `push_blocking`.
+        let mut pushed = if produce.transactions.takes_records() {
+            self.topic.push(&produce.queues, record, watched, how)
+        } else {
+            Err(RecordRefused::NoTransaction)
+        };
+        if let Err(refused) = pushed
+            && is_full(refused)
+        {
+            pushed = self.push_with_returned_credit(refused, record, watched, how);
         }
-        match self.topic.push(&produce.queues, record, watched, how) {
-            Err(refused) if is_full(refused) => self.push_with_returned_credit(refused, record, watched, how),
-            pushed => pushed,
-        }
+        pushed
     }
 
     /// Tries again a record that found the memory full, if other partitions return room they had booked.
