@@ -40,7 +40,7 @@ pub(crate) enum Op {
     Acknowledged(Box<dyn CallbackArguments>),
     Log(LogLine),
     /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`. No other request is added while this one exists.
-    TokenRefresh(CString, Arc<()>),
+    TokenRefresh(CString, #[expect(dead_code, reason = "it counts by its existence")] Arc<()>),
     /// The result of a request of the admin interface.
     Result(Outcome),
     /// For tests of queues.
