@@ -24,7 +24,10 @@ use rdkafka::mock::requests::*;
 use rdkafka::mock::*;
 use rdkafka::produce::flush::*;
 use rdkafka::produce::producer::*;
+use rdkafka::queue::event::*;
 use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 use rdkafka::{client::handle::*, errors::error_object::*, ffi::*};
 
 use crate::common::*;
@@ -475,6 +478,32 @@ fn interceptors_see_successes_that_the_application_does_not_want() {
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
         let failure = format!("acknowledgement two {too_large}");
         assert_eq!((count(&seen, &failure), count(&seen, "report")), (1, 1), "{seen:?}");
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// An application that polls for events reads a failure later: it was not counted until then, and a flush ended before.
+#[test]
+fn a_failure_counts_until_the_application_has_read_it() {
+    let seen = Seen::default();
+    let too_large = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    unsafe {
+        let properties = [("test.mock.num.brokers", "1"), ("delivery.report.only.error", "true")];
+        let conf = traced(&seen, &properties);
+        rdkafka::conf::callbacks::rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let queue = rd_kafka_queue_get_main(rk);
+        rd_kafka_mock_push_request_errors_array(rd_kafka_handle_mock_cluster(rk), 0, 1, &raw const too_large);
+        produce(rk, c"orders", 0, "one", null_mut());
+        until("the report", || rd_kafka_queue_length(queue) == 1);
+        assert_eq!(rd_kafka_flush(rk, 200), RD_KAFKA_RESP_ERR__TIMED_OUT, "its report is not read");
+        assert_eq!(rd_kafka_outq_len(rk), 1);
+        let event = rd_kafka_queue_poll(queue, 0);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_DR);
+        rd_kafka_event_destroy(event);
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        assert_eq!(rd_kafka_outq_len(rk), 0);
+        rd_kafka_queue_destroy(queue);
         rd_kafka_destroy(rk);
     }
 }

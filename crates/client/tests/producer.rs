@@ -13,7 +13,7 @@ use ottla_client::{
     Admin, Choice, Clock, Config, Consumer, NewTopic, Partitioner, Persisted, Polled, ProduceErrorKind,
     Producer, Purge, Record, StartAt, TopicPartition,
 };
-use ottla_protocol::ApiKey;
+use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Compression;
 
 /// The time limit for deliveries and flushes.
@@ -136,6 +136,30 @@ fn only_errors_are_reported_when_asked() {
             .collect();
         assert_eq!(tags, vec![7; reported]);
     }
+}
+
+/// Failures that moved to a queue of the application were not counted: a flush ended before they were read.
+#[test]
+fn successes_that_are_taken_leave_failures_in_the_queue() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.delivery_reports = true;
+    let producer = Producer::new(config).expect("a producer");
+    let (orders, reports) = (producer.topic("orders"), producer.reports().expect("they are on"));
+    let taken = Arc::new(AtomicUsize::new(0));
+    let into = taken.clone();
+    reports.take_successes(move |report| {
+        into.fetch_add(report.len(), Ordering::Relaxed);
+    });
+    orders.send_unobserved_blocking(Record::to("orders").value("x")).expect("taken");
+    producer.flush_blocking(PATIENCE).expect("acknowledged");
+    assert_eq!((taken.load(Ordering::Relaxed), producer.unsettled_records()), (1, 0));
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+    orders.send_unobserved_blocking(Record::to("orders").value("y")).expect("taken");
+    producer.flush_blocking(PATIENCE).expect("it has failed");
+    assert_eq!((taken.load(Ordering::Relaxed), producer.unsettled_records()), (1, 1), "it waits for a read");
+    drop(reports.try_next().expect("the failure"));
+    assert_eq!(producer.unsettled_records(), 0);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Delivery reports on their way from the client to a queue.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ottla_client::{Report, Reports};
 
@@ -15,8 +14,6 @@ use crate::queue::op_queue::{OpQueue, OpSource};
 /// Delivery reports, as a source of a queue.
 pub(crate) struct DeliveryReports {
     reports: Reports,
-    /// The reports for the application, if it gets those of failures only and interceptors get all.
-    failures: Option<Mutex<VecDeque<Report>>>,
 }
 
 impl DeliveryReports {
@@ -27,46 +24,19 @@ impl DeliveryReports {
                 queue.ring();
             }
         });
-        Arc::new(Self { reports, failures: None })
+        Arc::new(Self { reports })
     }
 
     /// Passes the reports of failures to a queue, and those of successes to interceptors only: `delivery.report.only.error`.
     pub(crate) fn of_failures(reports: Reports, to: &Arc<OpQueue>, handle: &Arc<Handle>) -> Arc<Self> {
-        let reporting = Arc::new(Self { reports, failures: Some(Mutex::default()) });
-        let (weak, queue, handle) = (Arc::downgrade(&reporting), Arc::downgrade(to), Arc::downgrade(handle));
-        reporting.reports.on_filled(move || {
-            let Some(reporting) = weak.upgrade() else { return };
-            while let Some(report) = reporting.reports.try_next() {
-                if report.result().is_ok() {
-                    pass_to_interceptors(handle.upgrade().as_ref(), report);
-                    continue;
-                }
-                reporting.add_failure(report);
-                if let Some(queue) = queue.upgrade() {
-                    queue.ring();
-                }
-            }
-        });
-        reporting
-    }
-
-    fn add_failure(&self, report: Report) {
-        if let Some(failures) = &self.failures {
-            failures.lock().unwrap_or_else(PoisonError::into_inner).push_back(report);
-        }
-    }
-
-    /// The next report for the application.
-    fn next_report(&self) -> Option<Report> {
-        match &self.failures {
-            None => self.reports.try_next(),
-            Some(failures) => failures.lock().unwrap_or_else(PoisonError::into_inner).pop_front(),
-        }
+        let handle = Arc::downgrade(handle);
+        reports.take_successes(move |report| pass_to_interceptors(handle.upgrade().as_ref(), report));
+        Self::new(reports, to)
     }
 
     /// Passes reports to interceptors only, for an application without a report callback.
     pub(crate) fn to_interceptors(reports: Reports, handle: &Arc<Handle>) -> Arc<Self> {
-        let (reporting, handle) = (Arc::new(Self { reports, failures: None }), Arc::downgrade(handle));
+        let (reporting, handle) = (Arc::new(Self { reports }), Arc::downgrade(handle));
         let weak = Arc::downgrade(&reporting);
         reporting.reports.on_filled(move || {
             while let Some(report) = weak.upgrade().and_then(|reporting| reporting.reports.try_next()) {
@@ -78,7 +48,7 @@ impl DeliveryReports {
 
     /// Frees the payloads of the records whose reports the application has not taken before it destroyed the client.
     pub(crate) fn free_rest(&self) {
-        while let Some(report) = self.next_report().or_else(|| self.reports.try_next()) {
+        while let Some(report) = self.reports.try_next() {
             free_payloads(&report, 0);
         }
     }
@@ -86,14 +56,11 @@ impl DeliveryReports {
 
 impl OpSource for DeliveryReports {
     fn draw(&self) -> Option<Op> {
-        self.next_report().map(|report| Op::DeliveryReport { report, done: 0 })
+        self.reports.try_next().map(|report| Op::DeliveryReport { report, done: 0 })
     }
 
     fn len(&self) -> usize {
-        match &self.failures {
-            None => self.reports.len(),
-            Some(failures) => failures.lock().unwrap_or_else(PoisonError::into_inner).len(),
-        }
+        self.reports.len()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Delivery reports: the outcome of records, for applications that read a queue instead of holding a future per record.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use super::Produce;
 use super::memory::Memory;
 use crate::blocking;
 use crate::error::ProduceError;
-use crate::panics::guarded;
+use crate::panics::{contained, guarded};
 use crate::record::Tag;
 use crate::wake_callback::WakeCallback;
 
@@ -22,10 +23,28 @@ pub(crate) struct ReportQueue {
     reports: Mutex<VecDeque<Report>>,
     filled: Notify,
     wake_callback: WakeCallback,
+    successes: SuccessCallback,
+}
+
+/// The function that gets the reports of successes, if the application has one for them: they are not queued then.
+#[derive(Default)]
+struct SuccessCallback(OnceLock<Box<dyn Fn(Report) + Send + Sync>>);
+
+impl fmt::Debug for SuccessCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SuccessCallback")
+    }
 }
 
 impl ReportQueue {
     pub(super) fn push(&self, report: Report) {
+        if report.result.is_ok()
+            && let Some(take) = self.successes.0.get()
+        {
+            // A panic ends only the call.
+            let _ = contained(|| take(report));
+            return;
+        }
         self.lock().push_back(report);
         self.filled.notify_waiters();
         self.wake_callback.notify();
@@ -173,6 +192,12 @@ impl Reports {
     /// Calls `wake` for every new report, on the thread that reports it. The callback must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.produce.reports.wake_callback.set(Some(Arc::new(guarded(wake))));
+    }
+
+    /// Passes the reports of records that were written to `take`, on the thread that reports them. The queue gets those of failures only.
+    /// The callback must not block. Only the first call has an effect, on later reports.
+    pub fn take_successes(&self, take: impl Fn(Report) + Send + Sync + 'static) {
+        let _ = self.produce.reports.successes.0.set(Box::new(take));
     }
 
     /// Waits for the next report. Cancel safe: a report is returned or stays in the queue.
