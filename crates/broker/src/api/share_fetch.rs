@@ -158,7 +158,8 @@ async fn answer(
         is_charged: charge.is_some() || is_charged(context.frame.len()),
     };
     let (targets, mut records) = fetch.read_or_wait().await;
-    if number_now() != number {
+    // Another thread may have ended the session before its number was read.
+    if number.is_none() || number_now() != number {
         // The end of its session has released the locks of before only.
         return_unsent(&targets, &session, std::mem::take(&mut records));
         for target in &targets.ready {
