@@ -134,7 +134,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// What `target` still needs. A target with a finding waits for its fix.
+    /// The time that `target` still needs. A target with a finding waits for its fix.
     fn left(&self, target: &str, wanted: Duration) -> Duration {
         let total = self.totals.of(target);
         if total.findings > 0 { Duration::ZERO } else { wanted.saturating_sub(total.time) }

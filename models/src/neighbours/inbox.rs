@@ -10,7 +10,7 @@ use crate::under_shuttle::tokio_sync::Notify;
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct TopicPartition(pub u32);
 
-/// What the inbox keeps of a partition after its assignment; nothing in the modelled stories.
+/// The facts of a partition that the inbox keeps after its assignment; nothing in the modelled stories.
 #[derive(Debug)]
 pub struct Watermarks;
 
