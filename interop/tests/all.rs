@@ -72,3 +72,4 @@ mod share_groups;
 mod streams;
 mod testing_guide;
 mod transactions;
+mod verifiable;

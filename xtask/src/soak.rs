@@ -194,10 +194,10 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "foreign",
-        what: "1 = other clients' transactions, and a group whose members are on four clients, at Kafka 4.3 and Ottla",
+        what: "1 = other clients' transactions, a group on four clients, and static members in turn, at Kafka 4.3 and Ottla",
         package: "ottla-interop",
         program: "all",
-        filter: "foreign:: shared_group::",
+        filter: "foreign:: shared_group:: verifiable::",
         variable: "OTTLA_SOAK_APPLICATIONS",
         count: 1,
     },
