@@ -31,13 +31,13 @@ fn what_a_verifiable_producer_has_acknowledged_is_read_after_kills_of_the_broker
         OttlaBroker::start_on(data.path(), &["--listen", "127.0.0.1:0", "--topic", "verified:2"])?;
     let (bootstrap, address) = (broker.bootstrap(), broker.addresses()[0].to_string());
     let mut consumer = start(CONSUMER, &bootstrap, "verified", &["--group-id", "verifiers", "--verbose"])?;
-    assigned_at(&consumer, 1)?;
+    wait_until("an assignment", SOON, || (!owned(&consumer).is_empty()).then_some(()))?;
     let (count, pace) = (RECORDS.to_string(), PER_SECOND.to_string());
     let args = ["--max-messages", &count, "--throughput", &pace];
     let mut producer = start(PRODUCER, &bootstrap, "verified", &args)?;
     for kill in 1..=KILLS {
         let reached = kill * RECORDS / (KILLS + 2);
-        wait_until("acknowledged records", SOON, || {
+        wait_until(&format!("{reached} acknowledged records"), SOON, || {
             (acknowledged(&producer).len() >= reached).then_some(())
         })?;
         broker.kill()?;
@@ -130,10 +130,6 @@ fn records(program: &Process, name: &str) -> BTreeMap<(i64, i64), String> {
 
 fn acknowledged(producer: &Process) -> BTreeMap<(i64, i64), String> {
     records(producer, "producer_send_success")
-}
-
-fn assigned_at(consumer: &Process, least: usize) -> Result<(), Failure> {
-    wait_until("an assignment", SOON, || (owned(consumer).len() >= least).then_some(()))
 }
 
 /// The partitions that a member has, by its events.
