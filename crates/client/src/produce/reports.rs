@@ -196,6 +196,25 @@ impl Reports {
 
     /// Passes the reports of records that were written to `take`, on the thread that reports them. The queue gets those of failures only.
     /// The callback must not block. Only the first call has an effect, on later reports.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// use ottla_client::{Config, Producer, Record};
+    ///
+    /// # let broker = ottla_broker::Broker::builder().memory().spawn()?;
+    /// let mut config = Config::new(broker.bootstrap_servers());
+    /// config.delivery_reports = true;
+    /// let producer = Producer::new(config)?;
+    /// let (written, offsets) = mpsc::channel();
+    /// producer.reports()?.take_successes(move |report| {
+    ///     report.iter().for_each(|record| _ = written.send(record.offset));
+    /// });
+    /// producer.send_unobserved_blocking(Record::to("orders").value("paid"))?;
+    /// assert_eq!(offsets.recv_timeout(Duration::from_secs(30))?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_successes(&self, take: impl Fn(Report) + Send + Sync + 'static) {
         let _ = self.produce.reports.successes.0.set(Box::new(take));
     }
