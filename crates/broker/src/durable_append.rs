@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
+use std::time::Duration;
 
 use ottla_log::{AppendError, Log};
 use ottla_protocol::ErrorCode;
@@ -14,6 +15,9 @@ use crate::partition::{FLOOR_STEP, Partition};
 
 /// The position of the last record's offset, relative to the first one's, in the header of a batch.
 const LAST_OFFSET_DELTA_AT: usize = 23;
+
+/// The longest wait of a client that asks for the end of a partition: shorter than the time that clients wait for a response.
+const SYNC_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The error of a response and its message.
 pub(crate) type AppendRefusal = (ErrorCode, Option<String>);
@@ -103,6 +107,19 @@ pub(crate) async fn await_durable(
         }
     });
     tokio::time::timeout_at(deadline, durable).await.unwrap_or(Err(ErrorCode::RequestTimedOut))
+}
+
+/// Waits until the records that `partitions` have now are on disk, where consumers see them: the client that asks may have the
+/// acknowledgement of a producer with `acks=1`, and in Kafka a partition with one replica shows such records at once. The answer
+/// after [`SYNC_WAIT_MAX`], or of a partition that fails, is for the caller to find.
+pub(crate) async fn await_syncs(cluster: &Cluster, partitions: impl Iterator<Item = Arc<Partition>>) {
+    let deadline = Instant::now() + SYNC_WAIT_MAX;
+    for partition in partitions {
+        let end = partition.log().end_offset();
+        if partition.high_watermark() < end {
+            let _ = await_durable(cluster, &partition, end, deadline).await;
+        }
+    }
 }
 
 /// The error code for a producer.

@@ -106,20 +106,36 @@ fn a_partition_that_a_failed_disk_took_offline_has_no_leader_in_metadata() {
     assert_eq!(described("bills"), (ErrorCode::None, 1, vec![]));
 }
 
-/// The error code of ListOffsets for partition 0 of a topic.
-fn listed(connection: &mut Raw, topic: &str, timestamp: i64, current_leader_epoch: i32) -> ErrorCode {
+/// The offset of ListOffsets for partition 0 of a topic.
+fn looked_up(
+    connection: &mut Raw,
+    topic: &str,
+    timestamp: i64,
+    current_leader_epoch: i32,
+) -> Result<i64, ErrorCode> {
     let partition = ListOffsetsPartition { partition_index: 0, current_leader_epoch, timestamp };
     let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: vec![partition] }];
     let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
-    connection.ask(7, &request).expect("an answer").topics[0].partitions[0].error_code
+    let found = &connection.ask(7, &request).expect("an answer").topics[0].partitions[0];
+    if found.error_code == ErrorCode::None { Ok(found.offset) } else { Err(found.error_code) }
 }
 
-/// The error code of OffsetForLeaderEpoch for partition 0 of a topic.
-fn epoch_ended(connection: &mut Raw, topic: &str, current_leader_epoch: i32) -> ErrorCode {
+/// The end of epoch 0 in partition 0 of a topic.
+fn epoch_ended(connection: &mut Raw, topic: &str, current_leader_epoch: i32) -> Result<i64, ErrorCode> {
     let partition = OffsetForLeaderPartition { partition: 0, current_leader_epoch, leader_epoch: 0 };
     let topics = vec![OffsetForLeaderTopic { topic: topic.into(), partitions: vec![partition] }];
     let request = OffsetForLeaderEpochRequest { replica_id: -1, topics };
-    connection.ask(4, &request).expect("an answer").topics[0].partitions[0].error_code
+    let found = &connection.ask(4, &request).expect("an answer").topics[0].partitions[0];
+    if found.error_code == ErrorCode::None { Ok(found.end_offset) } else { Err(found.error_code) }
+}
+
+/// The first offset that is left after a deletion below `offset` in partition 0 of a topic.
+fn deleted(connection: &mut Raw, topic: &str, offset: i64) -> Result<i64, ErrorCode> {
+    let partitions = vec![DeleteRecordsPartition { partition_index: 0, offset }];
+    let topics = vec![DeleteRecordsTopic { name: topic.into(), partitions }];
+    let request = DeleteRecordsRequest { topics, timeout_ms: 10_000 };
+    let found = &connection.ask(2, &request).expect("an answer").topics[0].partitions[0];
+    if found.error_code == ErrorCode::None { Ok(found.low_watermark) } else { Err(found.error_code) }
 }
 
 /// An offset above the end of the log was answered with OFFSET_OUT_OF_RANGE, after which a client does not look for a leader.
@@ -130,17 +146,12 @@ fn records_of_a_partition_that_a_failed_disk_took_offline_are_not_deleted() {
     let rule = DiskRule { count: 1, ..DiskRule::new(DiskCall::Sync, DiskEffect::Fail) };
     broker.cluster().add_disk_fault(of_orders(rule));
     assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
-    let mut deleted = |topic: &str, offset: i64| {
-        let partitions = vec![DeleteRecordsPartition { partition_index: 0, offset }];
-        let topics = vec![DeleteRecordsTopic { name: topic.into(), partitions }];
-        let request = DeleteRecordsRequest { topics, timeout_ms: 10_000 };
-        connection.ask(2, &request).expect("an answer").topics[0].partitions[0].error_code
-    };
     for offset in [-1, 0, 1000] {
-        assert_eq!(deleted("orders", offset), ErrorCode::KafkaStorageError, "{offset}");
+        let found = deleted(&mut connection, "orders", offset);
+        assert_eq!(found, Err(ErrorCode::KafkaStorageError), "{offset}");
     }
-    let found = [-1, 0, 1000].map(|offset| deleted("bills", offset));
-    assert_eq!(found, [ErrorCode::None, ErrorCode::None, ErrorCode::OffsetOutOfRange]);
+    let found = [-1, 0, 1000].map(|offset| deleted(&mut connection, "bills", offset));
+    assert_eq!(found, [Ok(0), Ok(0), Err(ErrorCode::OffsetOutOfRange)]);
 }
 
 /// They were answered with the offsets of a log that no request could read.
@@ -152,16 +163,55 @@ fn lookups_in_a_partition_that_a_failed_disk_took_offline_are_refused() {
     broker.cluster().add_disk_fault(of_orders(rule));
     assert_eq!(produce(&mut connection, "orders", "a"), ErrorCode::KafkaStorageError);
     for timestamp in [-1, -2, -3, 0] {
-        let found = ["orders", "bills"].map(|topic| listed(&mut connection, topic, timestamp, -1));
-        assert_eq!(found, [ErrorCode::KafkaStorageError, ErrorCode::None], "{timestamp}");
+        let found = looked_up(&mut connection, "orders", timestamp, -1);
+        assert_eq!(found, Err(ErrorCode::KafkaStorageError), "{timestamp}");
+        assert!(looked_up(&mut connection, "bills", timestamp, -1).is_ok(), "{timestamp}");
     }
     let found = ["orders", "bills"].map(|topic| epoch_ended(&mut connection, topic, -1));
-    assert_eq!(found, [ErrorCode::KafkaStorageError, ErrorCode::None]);
+    assert_eq!(found, [Err(ErrorCode::KafkaStorageError), Ok(0)]);
     // It comes before the errors of the epoch.
-    assert_eq!(listed(&mut connection, "orders", -1, 1000), ErrorCode::KafkaStorageError);
-    assert_eq!(epoch_ended(&mut connection, "orders", 1000), ErrorCode::KafkaStorageError);
-    assert_eq!(epoch_ended(&mut connection, "bills", 1000), ErrorCode::UnknownLeaderEpoch);
+    assert_eq!(looked_up(&mut connection, "orders", -1, 1000), Err(ErrorCode::KafkaStorageError));
+    assert_eq!(epoch_ended(&mut connection, "orders", 1000), Err(ErrorCode::KafkaStorageError));
+    assert_eq!(epoch_ended(&mut connection, "bills", 1000), Err(ErrorCode::UnknownLeaderEpoch));
     assert_eq!(values(&mut connection, "orders"), Err(ErrorCode::KafkaStorageError));
+}
+
+/// A broker whose disk has not synced yet the one record of `orders`, which is acknowledged.
+fn with_a_record_that_a_slow_disk_syncs(dir: &Path) -> (BrokerThread, Raw) {
+    let (broker, mut connection) = broker(dir);
+    let slow = DiskRule::new(DiskCall::Sync, DiskEffect::Slow(Duration::from_millis(500)));
+    broker.cluster().add_disk_fault(of_orders(slow));
+    let produced = connection.produce("orders", 1, &batch(&[b"a"], &Seal::default()));
+    assert_eq!((produced.error_code, produced.base_offset), (ErrorCode::None, 0));
+    (broker, connection)
+}
+
+/// They were answered as if the record was not there, which its producer knew to be.
+#[test]
+fn lookups_find_an_acknowledged_record_that_a_slow_disk_syncs() {
+    for (timestamp, offset) in [(-1, 1), (-3, 0), (0, 0)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_broker, mut connection) = with_a_record_that_a_slow_disk_syncs(dir.path());
+        assert_eq!(looked_up(&mut connection, "orders", timestamp, -1), Ok(offset), "{timestamp}");
+    }
+}
+
+/// A deletion up to the end left the record, and one up to the offset after it was refused with OFFSET_OUT_OF_RANGE.
+#[test]
+fn a_deletion_reaches_an_acknowledged_record_that_a_slow_disk_syncs() {
+    for offset in [-1, 1] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_broker, mut connection) = with_a_record_that_a_slow_disk_syncs(dir.path());
+        assert_eq!(deleted(&mut connection, "orders", offset), Ok(1), "{offset}");
+    }
+}
+
+/// A consumer with a position behind the record took the answer for a loss.
+#[test]
+fn the_epoch_of_a_leader_ends_behind_a_record_that_a_slow_disk_syncs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_broker, mut connection) = with_a_record_that_a_slow_disk_syncs(dir.path());
+    assert_eq!(epoch_ended(&mut connection, "orders", -1), Ok(1));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use ottla_protocol::messages::delete_records::{
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::durable_append::await_syncs;
 
 /// Stands for "up to the high watermark".
 const HIGH_WATERMARK: i64 = -1;
@@ -16,10 +17,16 @@ impl Api for DeleteRecordsRequest {
     async fn handle(mut self, context: RequestContext) -> DeleteRecordsResponse {
         keep_last(&mut self);
         let node = context.node();
+        let cluster = context.cluster();
+        let named = self.topics.iter().flat_map(|topic| {
+            let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
+            indexes.filter_map(move |index| cluster.partition(&topic.name, index))
+        });
+        await_syncs(cluster, named).await;
         let work = move |cluster: &Cluster| {
             respond(self, |topic, partition, offset| delete(cluster, node, topic, partition, offset))
         };
-        context.cluster().run_deletion(context.connection.client_host(), work).await
+        cluster.run_deletion(context.connection.client_host(), work).await
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteRecordsResponse {

@@ -1,5 +1,7 @@
 //! ListOffsets: the first, the last, or the offset at a time.
 
+use std::sync::Arc;
+
 use ottla_log::{TimestampOffset, find_by_time, find_newest};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
@@ -11,6 +13,7 @@ use super::reader::Isolation;
 use super::repeats::SeenPartitions;
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
+use crate::durable_append::await_syncs;
 use crate::partition::Partition;
 
 const LATEST: i64 = -1;
@@ -46,6 +49,7 @@ impl Api for ListOffsetsRequest {
             partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
         let times_unknown = context.cluster().overrides.times_unknown();
         let repeated = repeated_partitions(&self);
+        let ends_wanted = ends_wanted(&self, context.cluster());
         let look_up_all = move |cluster: &Cluster| {
             answer(self, version, |topic, partition| {
                 if repeated.contains(topic, partition.partition_index) {
@@ -69,6 +73,7 @@ impl Api for ListOffsetsRequest {
             })
         };
         let cluster = context.cluster();
+        await_syncs(cluster, ends_wanted.into_iter()).await;
         if reads {
             cluster.run_lookup(context.connection.client_host(), look_up_all).await
         } else {
@@ -84,6 +89,17 @@ impl Api for ListOffsetsRequest {
 /// Returns `true` for a time, and for a special timestamp that this version of the request allows.
 fn is_supported(timestamp: i64, version: i16) -> bool {
     timestamp >= 0 || SPECIAL_SINCE.iter().any(|(special, since)| *special == timestamp && version >= *since)
+}
+
+/// The partitions whose readable end decides the answer.
+fn ends_wanted(request: &ListOffsetsRequest, cluster: &Cluster) -> Vec<Arc<Partition>> {
+    let mut wanted = Vec::new();
+    for topic in &request.topics {
+        let of_end = |it: &&ListOffsetsPartition| matches!(it.timestamp, LATEST | MAX_TIMESTAMP | 0..);
+        let indexes = topic.partitions.iter().filter(of_end).map(|it| it.partition_index);
+        wanted.extend(indexes.filter_map(|index| cluster.partition(&topic.name, index)));
+    }
+    wanted
 }
 
 /// The partitions that a request names more than once: Kafka refuses them, because they may have several timestamps.

@@ -14,9 +14,9 @@ impl Api for OffsetForLeaderEpochRequest {
             let found = context.cluster().partition(topic, partition.partition);
             let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
             context.cluster().check_leader(&found, context.node(), partition.current_leader_epoch)?;
-            // The epoch that runs now ends where the log does.
+            // The epoch that runs now ends where the log does, as in Kafka: records that are not on disk yet are no truncation.
             if partition.leader_epoch == found.leader_epoch() {
-                return Ok((partition.leader_epoch, found.high_watermark()));
+                return Ok((partition.leader_epoch, found.log().end_offset()));
             }
             Ok(found.epoch_end(&found.log(), partition.leader_epoch).unwrap_or((-1, -1)))
         })
