@@ -617,6 +617,35 @@ fn a_refused_commit_of_partitions_that_are_given_up_is_repeated_before_the_membe
     assert_eq!(committed.expect("read"), [(at, 3)].into());
 }
 
+/// The application got the error, although the next heartbeat response had the epoch, or the member joined again.
+#[test]
+fn a_refused_epoch_of_a_lookup_of_committed_offsets_is_no_error_of_the_application() {
+    let broker = broker();
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set_all([("group.id", "billing"), ("group.protocol", "consumer")]).expect("known properties");
+    config.rebalance = Rebalance::Application;
+    let (mut consumer, control) = joined(config);
+    let at = TopicPartition::new("orders", 0);
+    control.commit_named_offsets(&[(at.clone(), 3.into())]).wait(PATIENCE).expect("committed");
+
+    let refuse = |code| broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, Fault::Fail(code));
+    refuse(ErrorCode::StaleMemberEpoch);
+    let committed = control.committed(std::slice::from_ref(&at)).wait(PATIENCE);
+    assert_eq!(committed.expect("read again"), [(at.clone(), 3)].into());
+
+    refuse(ErrorCode::StaleMemberEpoch);
+    refuse(ErrorCode::UnknownMemberId);
+    control.assign(&[(at, StartAt::Committed)]).wait(PATIENCE).expect("assigned");
+    let mut first = None;
+    poll_until(&mut consumer, |polled| {
+        if let Polled::Records(batch) = polled {
+            first = batch.iter().next().map(|record| record.expect("sound").offset);
+        }
+        first.is_some()
+    });
+    assert_eq!(first, Some(3));
+}
+
 #[test]
 fn a_late_offset_of_an_earlier_assignment_does_not_move_the_next_one() {
     let broker = broker();

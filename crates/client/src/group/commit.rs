@@ -10,9 +10,11 @@ use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
     OffsetFetchResponse,
 };
+use tokio::time::Instant;
 
 use super::commands::{CommittedEach, RefusedOffsets};
 use super::coordinator::{Coordinator, is_wrong_coordinator};
+use super::next_gen::is_stale;
 use crate::config::Isolation;
 use crate::error::Error;
 use crate::types::{OffsetAndMetadata, TopicPartition};
@@ -107,14 +109,17 @@ pub(crate) async fn fetch_committed_each(
 }
 
 /// Fetches offsets until the response has no error by `error_of`.
+///
+/// In the KIP-848 protocol, the coordinator moves the member to its next epoch before the member receives the heartbeat response with
+/// it. Offsets that it refuses in between are fetched again in the next epoch, until the request timeout has passed.
 async fn fetch(
     coordinator: &Coordinator,
     partitions: Option<&[TopicPartition]>,
     isolation: Isolation,
     error_of: impl Fn(&OffsetFetchResponse) -> Option<ErrorCode>,
 ) -> Result<OffsetFetchResponse, Error> {
+    let deadline = Instant::now() + coordinator.request_timeout();
     let group = coordinator.group().to_owned();
-    let member = coordinator.fenced_member();
     let require_stable = isolation == Isolation::ReadCommitted;
     let by_topic = partitions.map(|partitions| {
         let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
@@ -123,35 +128,44 @@ async fn fetch(
         }
         by_topic
     });
-    let make = |version: i16| {
-        // From version 8 on, a request can name several groups.
-        if version >= 8 {
-            let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopics {
-                name: name.clone(),
-                partition_indexes: indexes.clone(),
-                ..Default::default()
-            };
-            let group = OffsetFetchRequestGroup {
-                group_id: group.clone(),
-                member_id: member.as_ref().map(|(_, id)| id.clone()),
-                member_epoch: member.as_ref().map_or(-1, |(epoch, _)| *epoch),
-                topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
-            };
-            OffsetFetchRequest { groups: vec![group], require_stable, ..Default::default() }
-        } else {
-            let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopic {
-                name: name.clone(),
-                partition_indexes: indexes.clone(),
-            };
-            OffsetFetchRequest {
-                group_id: group.clone(),
-                topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
-                require_stable: require_stable && version >= 7,
-                ..Default::default()
+    loop {
+        let member = coordinator.fenced_member();
+        let make = |version: i16| {
+            // From version 8 on, a request can name several groups.
+            if version >= 8 {
+                let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopics {
+                    name: name.clone(),
+                    partition_indexes: indexes.clone(),
+                    ..Default::default()
+                };
+                let group = OffsetFetchRequestGroup {
+                    group_id: group.clone(),
+                    member_id: member.as_ref().map(|(_, id)| id.clone()),
+                    member_epoch: member.as_ref().map_or(-1, |(epoch, _)| *epoch),
+                    topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
+                };
+                OffsetFetchRequest { groups: vec![group], require_stable, ..Default::default() }
+            } else {
+                let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopic {
+                    name: name.clone(),
+                    partition_indexes: indexes.clone(),
+                };
+                OffsetFetchRequest {
+                    group_id: group.clone(),
+                    topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
+                    require_stable: require_stable && version >= 7,
+                    ..Default::default()
+                }
             }
+        };
+        let fetched = coordinator.call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, &error_of).await;
+        match fetched {
+            Err(error) if is_stale(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(coordinator.retry_backoff()).await;
+            }
+            fetched => return fetched,
         }
-    };
-    coordinator.call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, error_of).await
+    }
 }
 
 /// The first error code of a response, of any of its levels.

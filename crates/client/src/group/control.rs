@@ -14,6 +14,7 @@ use super::commands::{AssignmentChange, CommitScope, CommittedEach, ConsumerComm
 use super::commit::fetch_committed_each;
 use super::member_commit::{AwaitedCommit, CommitClaim};
 use super::membership::{LeavingFor, Membership};
+use super::next_gen::is_unknown;
 use super::subscription::Subscription;
 use super::{
     Shared, commit_claimed, commit_to_files, commit_unasked, leave, none_refused, publish_commit,
@@ -573,7 +574,8 @@ async fn start_pending(shared: Rc<Shared>, mut pending: Vec<(CursorRef, TopicPar
             Ok(found) => {
                 pending.retain(|(cursor_ref, at)| !start_with(&shared, cursor_ref, at, found.get(at)));
             }
-            Err(error) if error.is_retriable() => {}
+            // The next heartbeat of a member that is unknown gets the same refusal, and the member joins again.
+            Err(error) if error.is_retriable() || is_unknown(&error) => {}
             Err(error) => {
                 let code = error.broker_code();
                 if reported.replace(code) != Some(code) {

@@ -178,6 +178,10 @@ impl Coordinator {
         self.cluster.config.socket_timeout
     }
 
+    pub(crate) fn retry_backoff(&self) -> Duration {
+        self.cluster.config.retry_backoff
+    }
+
     /// The member id in the new protocol, the same in all memberships of the consumer; empty in the classic one.
     pub(crate) fn own_id(&self) -> &str {
         &self.own_id

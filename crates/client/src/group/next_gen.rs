@@ -369,12 +369,12 @@ fn owned_now(shared: &Shared, state: &State) -> Vec<TopicPartitions> {
 }
 
 /// Returns `true` if the member epoch is stale; the next heartbeat updates it.
-fn is_stale(error: &Error) -> bool {
+pub(super) fn is_stale(error: &Error) -> bool {
     matches!(error, Error::Broker { code: ErrorCode::StaleMemberEpoch, .. })
 }
 
 /// Returns `true` if the coordinator no longer knows the member, or its epoch.
-fn is_unknown(error: &Error) -> bool {
+pub(super) fn is_unknown(error: &Error) -> bool {
     matches!(error.broker_code(), Some(ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch))
 }
 
