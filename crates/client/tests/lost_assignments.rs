@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
-use ottla_client::{Config, Consumer, Event, Polled, Producer, Record, TopicPartition};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
+use ottla_client::{Config, Consumer, Error, Event, Polled, Producer, Record, TopicPartition};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,10 +20,8 @@ fn poll_until(what: &str, consumer: &mut Consumer, mut seen: impl FnMut(&Polled)
     panic!("not in time: {what}");
 }
 
-/// The pause was meant for the lost assignment, and paused the next one. An application that keeps account of its pauses by assignment
-/// did not resume it, and its records were never read.
-#[test]
-fn a_pause_before_the_loss_is_polled_does_not_pause_the_next_assignment() {
+/// A consumer that has lost its only partition and got it again, which its application does not know yet.
+fn lost_and_assigned_again() -> (BrokerThread, Consumer, TopicPartition) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut config = Config::new(broker.bootstrap_servers());
     let properties = [
@@ -45,6 +43,15 @@ fn a_pause_before_the_loss_is_polled_does_not_pause_the_next_assignment() {
         assert!(Instant::now() < deadline, "it joins again without a poll");
         std::thread::sleep(Duration::from_millis(5));
     }
+    (broker, consumer, at)
+}
+
+/// The pause was meant for the lost assignment, and paused the next one. An application that keeps account of its pauses by assignment
+/// did not resume it, and its records were never read.
+#[test]
+fn a_pause_before_the_loss_is_polled_does_not_pause_the_next_assignment() {
+    let (broker, mut consumer, at) = lost_and_assigned_again();
+    let control = consumer.control().clone();
     control.pause(std::slice::from_ref(&at));
     poll_until("lost", &mut consumer, |polled| matches!(polled, Polled::Event(Event::Lost(_))));
     poll_until("assigned again", &mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
@@ -60,4 +67,19 @@ fn a_pause_before_the_loss_is_polled_does_not_pause_the_next_assignment() {
     assert!(consumer.poll_blocking(Duration::from_millis(300)).expect("no error").is_none());
     control.resume(std::slice::from_ref(&at));
     poll_until("it is resumed", &mut consumer, |polled| matches!(polled, Polled::Records(_)));
+}
+
+/// The offset was that of the lost assignment. The next commit replaced a later one, which another member may have committed since.
+#[test]
+fn an_offset_that_is_stored_before_the_loss_is_polled_is_none_of_the_next_assignment() {
+    let (_broker, mut consumer, at) = lost_and_assigned_again();
+    let stored = consumer.store_offset(&at, 3);
+    assert!(matches!(stored, Err(Error::NotAssigned { .. })), "{stored:?}");
+    consumer.done_until(&at, 3);
+    assert!(consumer.positions().is_empty(), "{:?}", consumer.positions());
+
+    poll_until("lost", &mut consumer, |polled| matches!(polled, Polled::Event(Event::Lost(_))));
+    poll_until("assigned again", &mut consumer, |polled| matches!(polled, Polled::Event(Event::Assigned(_))));
+    consumer.store_offset(&at, 3).expect("of the assignment that the application knows");
+    assert_eq!(consumer.positions()[&at], 3);
 }

@@ -14,9 +14,10 @@ use super::open_chunk::ReadContext;
 use super::{StartAt, TopicPartition, Watermarks};
 use crate::blocking;
 use crate::client::Client;
-use crate::config::{Config, GroupHabits, Isolation};
+use crate::config::{Config, GroupHabits, Isolation, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
+use crate::fetch::progress::PartitionProgress;
 use crate::group::commands::{AssignmentChange, CommitScope, ConsumerCommand};
 use crate::group::membership::LeavingFor;
 use crate::group::poll_activity::PollActivity;
@@ -180,15 +181,27 @@ impl ConsumerControl {
     /// the stored one.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`] if the partition is not assigned to this consumer; then nothing is stored.
+    /// [`Error::NotAssigned`] if the partition is not assigned to this consumer, or if no poll has returned its loss yet; then nothing is
+    /// stored.
     pub fn store_offset(
         &self,
         partition: &TopicPartition,
         offset: impl Into<OffsetAndMetadata>,
     ) -> Result<(), Error> {
-        let progress = self.inbox.progress(partition).ok_or_else(|| partition.not_assigned())?;
+        let progress = self.known_progress(partition).ok_or_else(|| partition.not_assigned())?;
         progress.store(offset.into());
         Ok(())
+    }
+
+    /// Returns the progress of a partition in the assignment that the application knows.
+    ///
+    /// After a loss that no poll has returned, the partition may be assigned again. The application's offset is then one of the lost
+    /// assignment: another member may have committed a later one since, which the next commit of the new assignment would replace. A
+    /// member whose application applies assignments itself has the lost one until the application gives it up.
+    pub(super) fn known_progress(&self, partition: &TopicPartition) -> Option<Arc<PartitionProgress>> {
+        let progress = self.inbox.progress(partition)?;
+        let is_next = self.config.rebalance == Rebalance::Polled && self.inbox.has_unseen_loss(partition);
+        (!is_next).then_some(progress)
     }
 
     /// Commits these offsets, and none of other partitions.

@@ -224,10 +224,10 @@ impl Consumer {
     }
 
     /// Marks only the records before `next` as processed, instead of all that the last poll returned: for applications that
-    /// stop in the middle of a batch.
+    /// stop in the middle of a batch. Has no effect on a partition whose loss no poll has returned yet.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
         self.reader.forget_handed_out(Some(partition));
-        if let Some(progress) = self.control.inbox.progress(partition) {
+        if let Some(progress) = self.control.known_progress(partition) {
             progress.set_done(next);
         }
     }

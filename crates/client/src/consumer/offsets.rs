@@ -12,7 +12,8 @@ impl Consumer {
     /// metadata. With `enable.auto.offset.store=false`, only this call stores offsets. An offset below 0 removes the stored one.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`] if the partition is not assigned to this consumer; nothing is stored.
+    /// [`Error::NotAssigned`] if the partition is not assigned to this consumer, or if no poll has returned its loss yet; nothing is
+    /// stored.
     pub fn store_offset(
         &mut self,
         partition: &TopicPartition,
