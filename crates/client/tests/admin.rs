@@ -9,8 +9,8 @@ use ottla_broker::{Broker, BrokerThread, Fault, KafkaLevel};
 use ottla_client::{
     Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigSource, DeleteBefore,
     DescribeConfigs, DescribeOptions, Error, ErrorCode, FoundOffset, GroupFilter, HangingTransaction,
-    Isolation, KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record,
-    Timeouts, TopicPartition, TransactionFilter,
+    Isolation, KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer,
+    QuotaAlteration, QuotaEntity, Record, Timeouts, TopicPartition, TransactionFilter,
 };
 use ottla_protocol::ApiKey;
 
@@ -576,4 +576,38 @@ async fn a_silent_leader_leaves_the_others_time_to_be_asked_again() {
     let found = admin.list_offsets_with(&ends, Isolation::ReadUncommitted, within).await.expect("answers");
     assert!(found[0].1.is_err(), "{found:?}");
     assert_eq!(found[1].1.as_ref().map(|found| found.offset).ok(), Some(0), "{found:?}");
+}
+
+/// The application got THROTTLING_QUOTA_EXCEEDED: Java's client waits, and librdkafka's versions of the requests are not refused.
+#[tokio::test]
+async fn topics_for_which_the_quota_of_changes_has_no_room_are_changed_after_the_pause() {
+    let broker = Broker::builder().memory().configure(|config| {
+        config.set("controller.quota.window.num", "1").expect("a property");
+    });
+    let broker = broker.spawn().expect("a broker in memory");
+    let admin = admin(&broker);
+    let entity = QuotaEntity::default().with("user", Some("ANONYMOUS"));
+    let changes = vec![("controller_mutation_rate".to_owned(), Some(20.0))];
+    let quota = QuotaAlteration { entity, changes };
+    let altered = admin.alter_client_quotas(&[quota], Timeouts::within(PATIENCE)).await.expect("answered");
+    assert_eq!(codes(&altered), [ErrorCode::None]);
+
+    let change = AlterOptions { timeouts: Timeouts::within(PATIENCE), ..AlterOptions::default() };
+    // The quota has room for 20 partitions at first.
+    let wanted = [NewTopic::new("orders").partitions(25), NewTopic::new("invoices").partitions(25)];
+    let created = admin.create_topics_with(&wanted, change).await.expect("answered");
+    assert_eq!(codes(&created), [ErrorCode::None; 2]);
+    assert!(created.iter().all(|(_, topic)| topic.as_ref().is_ok_and(|topic| topic.partitions == Some(25))));
+    let more = [NewPartitions::new("orders", 26), NewPartitions::new("invoices", 26)];
+    let grown = admin.create_partitions_with(&more, change).await.expect("answered");
+    assert_eq!(codes(&grown), [ErrorCode::None; 2]);
+    let names = ["orders", "missing", "invoices"];
+    let deleted = admin.delete_topics_with(&names, Timeouts::within(PATIENCE)).await.expect("answered");
+    let expected = [ErrorCode::None, ErrorCode::UnknownTopicOrPartition, ErrorCode::None];
+    assert_eq!(codes(&deleted), expected);
+
+    // The pause for so many partitions is longer than the time limit of the call.
+    let large = [NewTopic::new("large").partitions(1_500), NewTopic::new("late")];
+    let created = admin.create_topics_with(&large, change).await.expect("answered");
+    assert_eq!(codes(&created), [ErrorCode::None, ErrorCode::ThrottlingQuotaExceeded]);
 }

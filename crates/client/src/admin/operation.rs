@@ -1,14 +1,14 @@
 //! An operation in progress: the brokers that it calls, its retries and its deadline.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
-use ottla_protocol::{ApiKey, ErrorCode, Request};
+use ottla_protocol::{ApiKey, ErrorCode, Message, Request};
 use tokio::time::Instant;
 
 use super::{Node, Timeouts};
@@ -154,6 +154,53 @@ impl Operation {
             if !self.may_go_on(&attempts).await {
                 return Err(problem);
             }
+        }
+    }
+
+    /// Sends a change of topics to the controller, as [`call`](Self::call) does. Returns the results by name.
+    ///
+    /// A broker refuses the topics for which the client's quota of changes has no room (KIP-599). As in Java's client, they are sent
+    /// again after the pause that the response asks for. Without time for that, the broker's error is their result.
+    pub(super) async fn change_topics<R: Request, V>(
+        &self,
+        names: impl Iterator<Item = String>,
+        version_max: i16,
+        make: impl Fn(&BTreeSet<String>, i16) -> R,
+        again: impl Fn(&R::Response) -> Option<ErrorCode>,
+        results: impl Fn(R::Response) -> Vec<(String, Result<V, Error>)>,
+    ) -> Result<BTreeMap<String, Result<V, Error>>, Error> {
+        let mut left: BTreeSet<String> = names.collect();
+        let mut answers = BTreeMap::new();
+        loop {
+            let make_left = |version: i16| make(&left, version);
+            // Boxed: futures within futures have a limit of depth.
+            let call =
+                Box::pin(self.call(Target::Controller, 0..=version_max, Repeat::No, make_left, &again));
+            let answered = call.await;
+            let response = match answered {
+                Ok(response) => response,
+                Err(error) if answers.is_empty() => return Err(error),
+                // The others have their results.
+                Err(error) => {
+                    answers.extend(left.into_iter().map(|name| (name, Err(error.clone()))));
+                    return Ok(answers);
+                }
+            };
+            let throttle =
+                Duration::from_millis(u64::try_from(response.throttle_time_ms()).unwrap_or_default());
+            let pause = throttle.max(self.cluster.config.retry_backoff);
+            let asked = std::mem::take(&mut left);
+            for (name, result) in results(response) {
+                let code = result.as_ref().err().and_then(Error::broker_code);
+                if code == Some(ErrorCode::ThrottlingQuotaExceeded) && asked.contains(&name) {
+                    left.insert(name.clone());
+                }
+                answers.insert(name, result);
+            }
+            if left.is_empty() || Instant::now() + pause >= self.deadline {
+                return Ok(answers);
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 

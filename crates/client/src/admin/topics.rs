@@ -1,19 +1,19 @@
 //! Topics: creation, deletion and new partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use ottla_protocol::Uuid;
 use ottla_protocol::messages::create_partitions::{
-    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic,
 };
 use ottla_protocol::messages::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreatableTopicResult,
-    CreateTopicsRequest,
+    CreateTopicsRequest, CreateTopicsResponse,
 };
-use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 
-use super::operation::{Operation, Repeat, Target, wrong_controller};
+use super::operation::{Operation, wrong_controller};
 use super::{Admin, AlterOptions, KeyedResults, Timeouts, first_error, in_order, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -207,19 +207,24 @@ async fn create(
     topics: &[NewTopic],
     validate_only: bool,
 ) -> Result<KeyedResults<String, CreatedTopic>, Error> {
-    let make = |version: i16| CreateTopicsRequest {
-        topics: topics.iter().map(|topic| creatable(topic, version)).collect(),
-        timeout_ms: operation.at_broker_ms(),
-        validate_only,
+    let names = || topics.iter().map(|topic| topic.name.clone());
+    let make = |left: &BTreeSet<String>, version: i16| {
+        let topics = topics.iter().filter(|topic| left.contains(&topic.name));
+        CreateTopicsRequest {
+            topics: topics.map(|topic| creatable(topic, version)).collect(),
+            timeout_ms: operation.at_broker_ms(),
+            validate_only,
+        }
     };
-    let versions = 0..=CREATE_TOPICS_VERSION_MAX;
-    let response = operation
-        .call(Target::Controller, versions, Repeat::No, make, |response| {
-            wrong_controller(response.topics.iter().map(|topic| topic.error_code))
-        })
-        .await?;
-    let answers = response.topics.into_iter().map(|topic| (topic.name.clone(), created(operation, topic)));
-    Ok(in_order(topics.iter().map(|topic| topic.name.clone()), answers.collect(), "creating topic"))
+    let again = |response: &CreateTopicsResponse| {
+        wrong_controller(response.topics.iter().map(|topic| topic.error_code))
+    };
+    let results = |response: CreateTopicsResponse| {
+        let topics = response.topics.into_iter();
+        topics.map(|topic| (topic.name.clone(), created(operation, topic))).collect::<Vec<_>>()
+    };
+    let changed = operation.change_topics(names(), CREATE_TOPICS_VERSION_MAX, make, again, results);
+    Ok(in_order(names(), changed.await?, "creating topic"))
 }
 
 fn created(operation: &Operation, topic: CreatableTopicResult) -> Result<CreatedTopic, Error> {
@@ -256,32 +261,34 @@ fn creatable(topic: &NewTopic, version: i16) -> CreatableTopic {
 }
 
 async fn delete(operation: &Operation, names: Vec<String>) -> Result<KeyedResults<String, ()>, Error> {
-    let make = |version: i16| {
+    let make = |left: &BTreeSet<String>, version: i16| {
         let mut request = DeleteTopicsRequest { timeout_ms: operation.at_broker_ms(), ..Default::default() };
+        let names = names.iter().filter(|name| left.contains(*name)).cloned();
         if version >= 6 {
-            let state = |name: &String| DeleteTopicState { name: Some(name.clone()), ..Default::default() };
-            request.topics = names.iter().map(state).collect();
+            let state = |name| DeleteTopicState { name: Some(name), ..Default::default() };
+            request.topics = names.map(state).collect();
         } else {
-            request.topic_names.clone_from(&names);
+            request.topic_names = names.collect();
         }
         request
     };
-    let versions = 0..=DELETE_TOPICS_VERSION_MAX;
-    let response = operation
-        .call(Target::Controller, versions, Repeat::No, make, |response| {
-            wrong_controller(response.responses.iter().map(|topic| topic.error_code))
-        })
-        .await?;
-    let answers = response.responses.into_iter().map(|topic| {
-        let name = topic.name.unwrap_or_default();
-        let deleted = match topic.error_code {
-            code if operation.is_done(code) => Ok(()),
-            code => refused(&format!("deleting topic `{name}`"), code, None),
-        };
-        (name, deleted)
-    });
-    let answers: BTreeMap<_, _> = answers.collect();
-    Ok(in_order(names.iter().cloned(), answers, "deleting topic"))
+    let again = |response: &DeleteTopicsResponse| {
+        wrong_controller(response.responses.iter().map(|topic| topic.error_code))
+    };
+    let results = |response: DeleteTopicsResponse| {
+        let deleted = response.responses.into_iter().map(|topic| {
+            let name = topic.name.unwrap_or_default();
+            let deleted = match topic.error_code {
+                code if operation.is_done(code) => Ok(()),
+                code => refused(&format!("deleting topic `{name}`"), code, None),
+            };
+            (name, deleted)
+        });
+        deleted.collect::<Vec<_>>()
+    };
+    let asked = names.iter().cloned();
+    let changed = operation.change_topics(asked, DELETE_TOPICS_VERSION_MAX, make, again, results);
+    Ok(in_order(names.iter().cloned(), changed.await?, "deleting topic"))
 }
 
 async fn grow(
@@ -296,29 +303,33 @@ async fn grow(
         assignments: (!topic.assignments.is_empty())
             .then(|| topic.assignments.iter().map(assignment).collect()),
     };
-    let make = |_version: i16| CreatePartitionsRequest {
-        topics: topics.iter().map(wanted).collect(),
-        timeout_ms: operation.at_broker_ms(),
-        validate_only,
+    let names = || topics.iter().map(|topic| topic.topic.clone());
+    let make = |left: &BTreeSet<String>, _version: i16| {
+        let topics = topics.iter().filter(|topic| left.contains(&topic.topic));
+        CreatePartitionsRequest {
+            topics: topics.map(wanted).collect(),
+            timeout_ms: operation.at_broker_ms(),
+            validate_only,
+        }
     };
-    let versions = 0..=CREATE_PARTITIONS_VERSION_MAX;
-    let response = operation
-        .call(Target::Controller, versions, Repeat::No, make, |response| {
-            wrong_controller(response.results.iter().map(|result| result.error_code))
-        })
-        .await?;
+    let again = |response: &CreatePartitionsResponse| {
+        wrong_controller(response.results.iter().map(|result| result.error_code))
+    };
     let totals: BTreeMap<&str, i32> = topics.iter().map(|topic| (&*topic.topic, topic.total)).collect();
-    let answers = response.results.into_iter().map(|result| {
-        let total = totals.get(&*result.name).copied().unwrap_or_default();
-        let grown = match result.error_code {
-            code if operation.is_done(code) => Ok(()),
-            code => {
-                let what = format!("giving topic `{}` {total} partitions", result.name);
-                refused(&what, code, result.error_message.as_deref())
-            }
-        };
-        (result.name, grown)
-    });
-    let answers: BTreeMap<_, _> = answers.collect();
-    Ok(in_order(topics.iter().map(|topic| topic.topic.clone()), answers, "partitions of topic"))
+    let results = |response: CreatePartitionsResponse| {
+        let grown = response.results.into_iter().map(|result| {
+            let total = totals.get(&*result.name).copied().unwrap_or_default();
+            let grown = match result.error_code {
+                code if operation.is_done(code) => Ok(()),
+                code => {
+                    let what = format!("giving topic `{}` {total} partitions", result.name);
+                    refused(&what, code, result.error_message.as_deref())
+                }
+            };
+            (result.name, grown)
+        });
+        grown.collect::<Vec<_>>()
+    };
+    let changed = operation.change_topics(names(), CREATE_PARTITIONS_VERSION_MAX, make, again, results);
+    Ok(in_order(names(), changed.await?, "partitions of topic"))
 }
