@@ -420,3 +420,45 @@ fn committed_offsets_are_requested_again_while_the_caller_waits() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// They were lost, also those of commits that the application had requested right before: a failed last commit was not seen.
+#[test]
+fn a_close_passes_the_results_of_the_last_commits_to_the_function() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        produce(producer, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        rd_kafka_destroy(producer);
+        for (group, forwards, closes) in
+            [("closed", true, true), ("destroyed", true, false), ("apart", false, true)]
+        {
+            let seen = Seen::default();
+            let properties = [("group.id", group), ("auto.commit.interval.ms", "3600000")];
+            let rk = consumer(&broker, &properties, with_function(&seen));
+            if forwards {
+                assert_eq!(rd_kafka_poll_set_consumer(rk), OK);
+            }
+            let entries = offsets(c"orders", &[(0, 0)]);
+            assert_eq!(rd_kafka_assign(rk, entries), OK);
+            assert_eq!(read(rk, 1), ["paid"]);
+            let entry = &mut *(*entries).elems;
+            (entry.partition, entry.offset) = (1, 7);
+            assert_eq!(rd_kafka_commit(rk, entries, 1), OK);
+            rd_kafka_topic_partition_list_destroy(entries);
+            if closes {
+                assert_eq!(rd_kafka_consumer_close(rk), OK);
+            }
+            if !forwards {
+                assert!(seen.lock().unwrap().is_empty(), "the main queue is the application's to poll");
+                assert_eq!(rd_kafka_poll(rk, 0), 2);
+            }
+            rd_kafka_destroy(rk);
+            assert_eq!(broker.cluster().committed_offset(group, "orders", 0), Some(1));
+            let mut results = seen.lock().unwrap().clone();
+            results.sort();
+            assert_eq!(results, [[(0, 1, OK)], [(1, 7, OK)]], "{group}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 mod closing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(crate) struct ConsumerState {
     stopped: Mutex<BTreeSet<TopicPartition>>,
     /// Partitions that the group has revoked by an operation of a queue, until they are assigned again.
     received_revocations: Mutex<BTreeSet<TopicPartition>>,
+    /// The number of commits whose results are not in their queues yet.
+    unreported_commits: Arc<AtomicUsize>,
     joined: AtomicBool,
     /// The consumer has a subscription, or is giving up its assignment since the subscription ended.
     has_protocol: AtomicBool,
@@ -438,6 +440,7 @@ impl ConsumerState {
             passed_offsets: Mutex::default(),
             stopped: Mutex::default(),
             received_revocations: Mutex::default(),
+            unreported_commits: Arc::default(),
             joined: AtomicBool::new(false),
             has_protocol: AtomicBool::new(false),
             assigned_by_group: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
-use crate::queue::op::Op;
+use crate::queue::op::{CommitResult, Op};
 
 /// Closes a consumer.
 pub(crate) enum Close {
@@ -28,6 +28,9 @@ pub(crate) enum Close {
     /// Node runs JavaScript for that.
     AwaitGivenUp,
     Leave,
+    /// The consumer has left. As in the original, the application's functions get the operations that wait in the consumer's queue, at
+    /// most so many: the results of the last commits are among them if the main queue is forwarded to it.
+    Serve(usize),
 }
 
 /// The next step of a close.
@@ -38,6 +41,9 @@ pub(crate) enum CloseStep {
 
 impl Close {
     pub(crate) fn next(&mut self, handle: &Arc<Handle>, consumer: &ConsumerState) -> CloseStep {
+        if let Self::Serve(left) = self {
+            return serve(handle, consumer, left);
+        }
         if matches!(self, Self::GiveUp | Self::GiveUpOnce) {
             if !consumer.begin_close() && !self.awaits_other_close(handle, consumer) {
                 return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -74,7 +80,11 @@ impl Close {
             consumer.await_given_up();
         }
         consumer.finish_close(&Arc::downgrade(handle));
-        CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR)
+        consumer.await_reports();
+        let mut left = consumer.queue.ops();
+        let step = serve(handle, consumer, &mut left);
+        *self = Self::Serve(left);
+        step
     }
 
     /// Waits for the close of another call, if a destroy would lose its commit and its LeaveGroup otherwise. Returns `true` if this
@@ -89,6 +99,34 @@ impl Close {
             return false;
         }
         consumer.await_other_close()
+    }
+}
+
+/// Takes the next operation that a function of the application gets.
+fn serve(handle: &Handle, consumer: &ConsumerState, left: &mut usize) -> CloseStep {
+    let next = if *left == 0 { None } else { consumer.queue.take_first(|op| has_function(handle, op)) };
+    *left = left.saturating_sub(1);
+    next.map_or(CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR), CloseStep::Op)
+}
+
+/// Returns `true` if a close passes the operation to a function of the application. Its messages and events are not for functions.
+fn has_function(handle: &Handle, op: &Op) -> bool {
+    let callbacks = &handle.callbacks;
+    match op {
+        Op::CommitResult(CommitResult { reply: Some(reply), .. }) => reply.function.is_some(),
+        Op::CommitResult(CommitResult { reply: None, .. }) => callbacks.offset_commit.is_some(),
+        Op::Error { .. } => callbacks.error.is_some(),
+        Op::Stats(_) => callbacks.stats.is_some(),
+        Op::Throttled(_) => callbacks.throttle.is_some(),
+        Op::Log(_) => handle.logs.function().is_some(),
+        Op::TokenRefresh(..) => callbacks.oauthbearer_token_refresh.is_some(),
+        Op::Message(_)
+        | Op::DeliveryReport { .. }
+        | Op::Rebalance { .. }
+        | Op::Acknowledged(_)
+        | Op::Result(_) => false,
+        #[cfg(test)]
+        Op::Nothing => false,
     }
 }
 

@@ -193,6 +193,7 @@ fn tell(
 ) {
     let Some(client) = handle.client() else { return };
     let weak = Arc::downgrade(handle);
+    let unreported = handle.consumer_state().map(|consumer| consumer.begin_report());
     client.spawn(async move {
         let result = asked.await;
         let handle = weak.upgrade();
@@ -201,6 +202,7 @@ fn tell(
             notify_interceptors(handle, &offsets, err);
         }
         push_result(handle.as_deref(), &queue, CommitResult { err, offsets, reply });
+        drop(unreported);
     });
 }
 

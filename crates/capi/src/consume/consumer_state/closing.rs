@@ -1,6 +1,6 @@
 //! The end of a group consumer: it revokes what the application still has, waits until that is given up, and leaves the group.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest pause between two checks of a wait that can take minutes.
 const CHECK_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// A commit whose result is not in its queue yet; dropping it says that it is.
+pub(crate) struct UnreportedCommit(Arc<AtomicUsize>);
+
+impl Drop for UnreportedCommit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl ConsumerState {
     /// Returns the revocation of the whole assignment, if the application applies assignments itself.
@@ -103,6 +112,20 @@ impl ConsumerState {
     fn await_none(&self, is_any_left: impl Fn() -> bool) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while is_any_left() && !self.is_closed() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Begins a commit that the application requests.
+    pub(crate) fn begin_report(&self) -> UnreportedCommit {
+        self.unreported_commits.fetch_add(1, Ordering::Relaxed);
+        UnreportedCommit(self.unreported_commits.clone())
+    }
+
+    /// Waits after a close until the results of all commits are in their queues: the engine has ended the commits by then.
+    pub(crate) fn await_reports(&self) {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        while self.unreported_commits.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
