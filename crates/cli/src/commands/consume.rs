@@ -437,7 +437,10 @@ impl<'a> Reading<'a> {
             let first = first.get(&at).copied().unwrap_or(0);
             (at, StartAt::Offset(end.saturating_sub(count).max(first)))
         };
-        Ok(ends.into_iter().map(start).collect())
+        // The client looks up the ends of the others once they have a leader.
+        let before_end = StartAt::BeforeEnd(u32::try_from(count).unwrap_or(u32::MAX));
+        let offline = self.offline.iter().map(|at| (at.clone(), before_end));
+        Ok(ends.into_iter().map(start).chain(offline).collect())
     }
 
     /// Returns the ends of the partitions that have records between their start and their end.

@@ -215,6 +215,24 @@ fn a_partition_without_a_leader_is_reported_at_once() {
     reader.wait().succeeded();
 }
 
+/// The partition was left out, and its records did not come as long as the command ran.
+#[test]
+fn the_last_records_of_a_partition_are_read_once_it_has_a_leader() {
+    let broker = broker(2);
+    let servers = broker.bootstrap_servers();
+    for (partition, lines) in [("0", "first\n"), ("1", "second\nthird\n")] {
+        at(&broker, &["produce", "orders", "-p", partition], lines).succeeded();
+    }
+    assert!(broker.cluster().set_leader("orders", 1, -1));
+    let args = ["consume", "orders", "-o", "-1", "--brokers", &servers];
+    let mut reader = Running::start(&mut command(&args), "");
+    reader.until("reading", PATIENCE, |it| it.stdout() == "first\n");
+    assert!(broker.cluster().set_leader("orders", 1, 1));
+    reader.until("complete", PATIENCE, |it| it.stdout() == "first\nthird\n");
+    reader.signal(Signal::INT);
+    reader.wait().succeeded();
+}
+
 /// The lookups of a rebalance, and the first one of a share group, did not end: signals had handlers and no effect.
 #[test]
 fn a_reader_that_looks_up_offsets_or_its_topic_ends_on_a_signal() {
