@@ -259,6 +259,8 @@ struct Progress {
     /// The records that wait, with their bytes.
     window: VecDeque<(Delivery, u64)>,
     summary: Summary,
+    /// `true` after the summary was taken.
+    is_summarized: bool,
     started: Instant,
 }
 
@@ -266,7 +268,7 @@ impl Progress {
     /// With `is_acknowledged`, the broker acknowledges records.
     fn new(is_acknowledged: bool) -> Self {
         let summary = Summary { is_acknowledged, ..Summary::default() };
-        Self { window: VecDeque::new(), summary, started: Instant::now() }
+        Self { window: VecDeque::new(), summary, is_summarized: false, started: Instant::now() }
     }
 
     /// Counts the completed records at the front of the window.
@@ -281,8 +283,11 @@ impl Progress {
         }
     }
 
-    /// Returns the current summary. Pending records count as not acknowledged.
-    fn summary(&mut self) -> Summary {
+    /// Returns the summary to the first caller, which prints it. Pending records count as not acknowledged.
+    fn summary(&mut self) -> Option<Summary> {
+        if std::mem::replace(&mut self.is_summarized, true) {
+            return None;
+        }
         for (delivery, bytes) in std::mem::take(&mut self.window) {
             match delivery.try_get() {
                 Some(Ok(_)) => self.summary.bytes += bytes,
@@ -290,17 +295,17 @@ impl Progress {
                 None => self.summary.failed += 1,
             }
         }
-        let empty = Summary { is_acknowledged: self.summary.is_acknowledged, ..Summary::default() };
-        let mut summary = std::mem::replace(&mut self.summary, empty);
+        let mut summary = std::mem::take(&mut self.summary);
         summary.elapsed = self.started.elapsed();
-        summary
+        Some(summary)
     }
 }
 
 /// After a signal, waits for the sent records for a short time, prints the summary, and ends the process.
 fn end_interrupted(producer: &Producer, progress: &Mutex<Progress>, signal: u8) {
     let _ = producer.flush_blocking(FLUSH_AFTER_SIGNAL);
-    let summary = lock(progress).summary();
+    // Without it, the command has ended before the signal, and prints it itself.
+    let Some(summary) = lock(progress).summary() else { return };
     note(&summary.to_string());
     let unknown = summary.not_acknowledged().map_or_else(String::new, |failed| format!("; {failed}"));
     let interrupted = Failure::Interrupted(signal);
@@ -397,10 +402,7 @@ impl<'a> Sending<'a> {
             timestamp_ms: None,
             ..Record::default()
         };
-        while self.interrupt.is_set() {
-            // The signal's thread prints the summary and ends the process, so nothing more is sent.
-            std::thread::park();
-        }
+        self.stop_after_signal();
         let enqueued = self.topic.enqueue_blocking(&record);
         let mut progress = lock(&self.progress);
         progress.summary.sent += 1;
@@ -416,10 +418,25 @@ impl<'a> Sending<'a> {
         }
     }
 
+    /// Does not return after a signal: its thread prints the summary and ends the process.
+    fn stop_after_signal(&self) {
+        while self.interrupt.is_set() {
+            std::thread::park();
+        }
+    }
+
     fn finish(self) -> Summary {
         // Records that are still pending after this count as not acknowledged.
         let _ = self.producer.flush_blocking(self.timeout);
-        lock(&self.progress).summary()
+        self.stop_after_signal();
+        loop {
+            let summary = lock(&self.progress).summary();
+            if let Some(summary) = summary {
+                return summary;
+            }
+            // A signal came in this moment.
+            std::thread::park();
+        }
     }
 }
 
@@ -473,6 +490,16 @@ mod tests {
         for text in ["", r"\", r"\q", r"\x7", r"\x+7"] {
             assert!(parsed(text).is_err(), "{text}");
         }
+    }
+
+    /// After a signal during the last flush, a second line reported that 0 records were acknowledged, and the exit code could be 0.
+    #[test]
+    fn one_thread_gets_the_summary() {
+        let mut progress = Progress::new(true);
+        progress.summary.sent = 3;
+        let summary = progress.summary().expect("the first call");
+        assert_eq!((summary.sent, summary.is_acknowledged), (3, true));
+        assert!(progress.summary().is_none());
     }
 
     #[test]
