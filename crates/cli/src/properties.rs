@@ -76,16 +76,17 @@ fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
     let mut properties = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        let mut line = line.trim().to_owned();
+        let mut line = line.trim_start().to_owned();
         if line.is_empty() || line.starts_with(['#', '!']) {
             continue;
         }
-        // An odd number of backslashes at the end continues the line.
-        while line.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1 {
+        // As in Java, a backslash before blanks at the end escapes the first of them, and does not continue the line.
+        while ends_with_escape(&line) {
             line.pop();
             let Some((_, next)) = lines.next() else { break };
-            line.push_str(next.trim());
+            line.push_str(next.trim_start());
         }
+        let line = without_blanks_at_end(&line);
         let at = format!("{file}:{}", number + 1);
         let mut is_escaped = false;
         let split = line.find(|c: char| {
@@ -98,10 +99,24 @@ fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
         };
         let (name, rest) = line.split_at(split);
         let rest = rest.trim_start();
-        let value = rest.strip_prefix(['=', ':']).unwrap_or(rest).trim();
+        let value = rest.strip_prefix(['=', ':']).unwrap_or(rest).trim_start();
         properties.push(Property { name: unescaped(name), value: unescaped(value), at: Some(at) });
     }
     Ok(properties)
+}
+
+/// Returns `true` for an odd number of backslashes at the end.
+fn ends_with_escape(text: &str) -> bool {
+    text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+}
+
+/// Removes the blanks at the end of a line, except for one that is escaped.
+fn without_blanks_at_end(line: &str) -> &str {
+    let end = line.trim_end();
+    match line[end.len()..].chars().next() {
+        Some(blank) if ends_with_escape(end) => &line[..end.len() + blank.len_utf8()],
+        Some(_) | None => end,
+    }
 }
 
 /// Decodes the escapes that Java writes. Other backslashes stay, which patterns in kcat's files have.
@@ -189,6 +204,20 @@ mod tests {
             ("a b=", " t\té"),
             ("pair", "\u{1f600}."),
             ("pattern", "^a\\.b\\user\\ud83d"),
+        ];
+        assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    /// The next line became a part of the value, and its property was not set.
+    #[test]
+    fn a_backslash_before_blanks_does_not_continue_the_line() {
+        let text = "sasl.password=secret\\ \nsasl.mechanism=PLAIN  \nclient.id=a\\\\ \t\ngroup.id=\\  \nacks=al\\\n  l\\ \n";
+        let expected = [
+            ("sasl.password", "secret "),
+            ("sasl.mechanism", "PLAIN"),
+            ("client.id", "a\\"),
+            ("group.id", " "),
+            ("acks", "all "),
         ];
         assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
