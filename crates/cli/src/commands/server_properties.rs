@@ -26,13 +26,15 @@ impl ServerProperties {
         config: &mut BrokerConfig,
     ) -> Result<Self, Failure> {
         let mut server = Self { data: data.map(Path::to_owned), without_effect: Vec::new() };
-        let mut directories = None;
+        let mut directories: Option<&Property> = None;
         for property in properties {
             let Property { name, value, .. } = property;
             let set = config.set(name, value);
             set.map_err(|problem| Failure::Usage(property.located(&problem)))?;
             match name.as_str() {
-                "log.dirs" | "log.dir" => directories = Some(property),
+                "log.dirs" | "log.dir" => {
+                    directories = directories.filter(|earlier| hides(earlier, property)).or(Some(property));
+                }
                 name if !BrokerConfig::has_effect(name) => server.without_effect.push(name.to_owned()),
                 _ => {}
             }
@@ -54,6 +56,12 @@ impl ServerProperties {
         let which = "`ottla properties --broker` lists which properties have one";
         (!names.is_empty()).then(|| format!("without effect on this broker: {shown}{more}; {which}"))
     }
+}
+
+/// Returns `true` if a later property does not count: as in Kafka, `log.dir` is for a place without `log.dirs`. The command line wins over
+/// a file.
+fn hides(earlier: &Property, later: &Property) -> bool {
+    earlier.name == "log.dirs" && later.name == "log.dir" && earlier.at.is_some() == later.at.is_some()
 }
 
 fn directory(name: &str, value: &str) -> Result<PathBuf, String> {
@@ -129,5 +137,19 @@ mod tests {
         assert_eq!(server.data, Some("data".into()));
         let (server, _) = read(&[("log.dirs", "/a,/b"), ("log.dirs", "/c")]).expect("the last one counts");
         assert_eq!(server.data, Some("/c".into()));
+    }
+
+    /// The later of the two was used: the broker had its data in another directory than Kafka.
+    #[test]
+    fn the_single_directory_counts_only_without_the_list() {
+        let (first, second) = (("log.dirs", "/list"), ("log.dir", "/single"));
+        for pairs in [[first, second], [second, first]] {
+            let (server, _) = read(&pairs).expect("allowed");
+            assert_eq!(server.data, Some("/list".into()), "{pairs:?}");
+        }
+        let of_file = Property { name: "log.dirs".into(), value: "/list".into(), at: Some("f:1".into()) };
+        let typed = Property { name: "log.dir".into(), value: "/single".into(), at: None };
+        let server = ServerProperties::read(&[of_file, typed], None, &mut BrokerConfig::default());
+        assert_eq!(server.expect("allowed").data, Some("/single".into()));
     }
 }
