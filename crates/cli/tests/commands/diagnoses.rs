@@ -74,6 +74,21 @@ fn the_doctor_does_not_advise_to_run_the_doctor() {
     assert!(!found.stdout.contains("ottla doctor"), "{}", found.stdout);
 }
 
+/// Only the first port of a host was examined. It had no broker, so there were no further steps.
+#[test]
+fn each_server_of_a_host_is_examined() {
+    let broker = broker(1);
+    let closing = listen(drop);
+    let servers = format!("{closing},{}", broker.addresses()[0]);
+    let found = ottla(&["doctor", "-b", &servers], "").failed(1, &[]);
+    let statuses = |name: &str| {
+        let steps = found.stdout.lines().filter(|line| !line.starts_with(' ') && line.contains(name));
+        steps.filter_map(|line| line.split(' ').next()).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(" api-versions "), ["FAIL", "ok"], "{}", found.stdout);
+    assert_eq!(statuses(" metadata "), ["ok"], "{}", found.stdout);
+}
+
 /// It waits for a line, as many web servers do: what a client of Kafka sends has none.
 #[test]
 fn a_web_server_that_waits_for_a_line_is_recognised() {

@@ -45,7 +45,8 @@ pub(super) fn examine(
         for (address, (step, took)) in addresses.iter().zip(steps) {
             if let Some(took) = took {
                 measurements.connect = Some(measurements.connect.map_or(took, |fastest| fastest.min(took)));
-                if !reachable.iter().any(|known: &Reachable| known.host == host) {
+                let is_known = |known: &Reachable| known.host == host && known.address.port() == port;
+                if !reachable.iter().any(is_known) {
                     reachable.push(Reachable { host: host.clone(), address: *address });
                 }
             }
