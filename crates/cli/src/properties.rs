@@ -27,7 +27,7 @@ impl Property {
     }
 }
 
-/// Splits `key=value`, for `-X`, `--header` and topic configs.
+/// Splits `key=value`, for `-X` and topic configs.
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),

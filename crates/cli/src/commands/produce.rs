@@ -19,7 +19,6 @@ use crate::format::escape;
 use crate::lines::{LineLimit, Lines, TO_RAISE};
 use crate::metrics::MetricsArgs;
 use crate::output::{counted, note};
-use crate::properties::key_value;
 use crate::signals::Interrupt;
 use crate::topic_args::TopicArg;
 use crate::warnings;
@@ -57,7 +56,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "key_delimiter")]
     key: Option<String>,
     /// A header of every record; may be repeated
-    #[arg(short = 'H', long, value_name = "NAME=VALUE", value_parser = key_value)]
+    #[arg(short = 'H', long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
     /// An empty value becomes null: a tombstone in a compacted topic
     #[arg(short = 'Z', long)]
@@ -219,6 +218,14 @@ fn record_bytes_max(config: &Config) -> usize {
         config.message_max_bytes.min(config.max_request_size)
     } else {
         config.message_max_bytes
+    }
+}
+
+/// Splits `NAME=VALUE`. Blanks belong to the name and the value, as in kcat.
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err(format!("`{text}` does not have the form NAME=VALUE")),
     }
 }
 

@@ -15,6 +15,18 @@ fn k_is_the_key_and_upper_case_k_its_delimiter() {
     assert_eq!(read.stdout, "17 paid:x a=b\n18 sent \n");
 }
 
+/// The blanks around the name of a header were removed. An empty line, which kcat skips, is documented.
+#[test]
+fn headers_keep_their_blanks_and_an_empty_line_is_a_record() {
+    let broker = broker(1);
+    at(&broker, &["produce", "orders", "-Z", "-H", " a = b "], "1\n\n2\n").succeeded();
+    let read = at(&broker, &["consume", "orders", "-e", "-f", "%S[%h]\n"], "").succeeded();
+    assert_eq!(read.stdout, "1[ a = b ]\n-1[ a = b ]\n1[ a = b ]\n");
+    for header in ["=b", "a"] {
+        at(&broker, &["produce", "orders", "-H", header], "").failed(2, &["NAME=VALUE"]);
+    }
+}
+
 /// clap took `-10` for options.
 #[test]
 fn a_negative_start_means_the_last_records() {
