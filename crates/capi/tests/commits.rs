@@ -1,11 +1,11 @@
 //! Results of commits: the queue that they are in, and the entries that they list. Offsets of positions and times.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ottla_broker::{ApiKey, Broker, BrokerThread, Fault};
+use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
 use rdkafka::client::handle::*;
 use rdkafka::conf::callbacks::*;
 use rdkafka::conf::*;
@@ -460,5 +460,61 @@ fn a_close_passes_the_results_of_the_last_commits_to_the_function() {
             results.sort();
             assert_eq!(results, [[(0, 1, OK)], [(1, 7, OK)]], "{group}");
         }
+    }
+}
+
+/// The lines of a client's log, with their levels.
+type Lines = Mutex<Vec<(c_int, String)>>;
+
+unsafe extern "C" fn on_line(
+    rk: *const rd_kafka_t,
+    level: c_int,
+    facility: *const c_char,
+    text: *const c_char,
+) {
+    let (facility, text) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
+    let line = format!("{} {}", facility.to_string_lossy(), text.to_string_lossy());
+    if let Some(lines) = unsafe { rd_kafka_opaque(rk).cast::<Lines>().as_ref() } {
+        lines.lock().unwrap().push((level, line));
+    }
+}
+
+/// The application did not learn of it: the group read the records again after the next rebalance.
+#[test]
+fn the_log_has_a_failed_commit_that_no_function_gets() {
+    let broker = broker();
+    let servers = broker.bootstrap_servers();
+    let lines = Lines::default();
+    let has = |parts: [&str; 2]| {
+        let is_it = |line: &str| line.contains("COMMITFAIL") && parts.iter().all(|part| line.contains(part));
+        lines.lock().unwrap().iter().any(|(level, line)| *level == 4 && is_it(line))
+    };
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        produce(producer, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(producer, 60_000), OK);
+        rd_kafka_destroy(producer);
+
+        let rk = consumer(&broker, &[("auto.commit.interval.ms", "100")], |conf| {
+            rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&lines).cast_mut().cast());
+            rd_kafka_conf_set_log_cb(conf, Some(on_line));
+        });
+        let unknown = offsets(c"unknown", &[(0, 3)]);
+        assert_eq!(rd_kafka_commit(rk, unknown, 1), OK);
+        let reason = "unknown[0]@3(Broker: Unknown topic or partition)";
+        until("the requested commit", || {
+            has(["Offset commit (manual) failed for 1/1 partition(s): Broker: Unknown topic", reason])
+        });
+        rd_kafka_topic_partition_list_destroy(unknown);
+
+        let refusal = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
+        broker.cluster().intercept(ApiKey::OffsetCommit, None, 1, refusal);
+        let assigned = offsets(c"orders", &[(0, 0)]);
+        assert_eq!(rd_kafka_assign(rk, assigned), OK);
+        rd_kafka_topic_partition_list_destroy(assigned);
+        assert_eq!(read(rk, 1), ["paid"]);
+        let reason = "orders[0]@1(Broker: Group authorization failed)";
+        until("the automatic commit", || has(["Offset commit (auto commit) failed for 1/1", reason]));
+        rd_kafka_destroy(rk);
     }
 }

@@ -338,9 +338,8 @@ impl Handle {
         if let Some(interceptors) = self.client_interceptors.get() {
             interceptors.listen(self, client);
         }
-        if self.tells_automatic_commits()
-            || self.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits())
-        {
+        // The log has the failures that no function and no event reports.
+        if self.kind == RD_KAFKA_CONSUMER {
             let handle = Arc::downgrade(self);
             client.auto_commits().on_each(move |told| {
                 if let Some(handle) = handle.upgrade() {

@@ -90,6 +90,11 @@ impl LogRouter {
         self.take(handle, &line, APPLICATION_THREAD, Runs::Here);
     }
 
+    /// Takes a line about the engine's work.
+    pub(crate) fn take_from_engine(&self, handle: &Arc<Handle>, line: LogLine) {
+        self.take(handle, &line, ENGINE_THREAD, Runs::Apart);
+    }
+
     /// Takes a line of the client's.
     fn take(&self, handle: &Arc<Handle>, line: &LogLine, thread: &str, runs: Runs) {
         let most = self.level_set.load(Ordering::Relaxed);

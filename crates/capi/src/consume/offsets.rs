@@ -1,5 +1,6 @@
 //! Offsets: functions that store, commit and query them.
 
+mod commit_notices;
 mod commit_queue;
 mod patient_lookup;
 
@@ -27,6 +28,7 @@ use crate::messages::list_conversion;
 use crate::queue::op::{CommitReply, CommitResult, CommittedOffset, Op};
 use crate::queue::op_queue::{OpQueue, timeout_of};
 
+use commit_notices::{log_failure, notify_interceptors};
 pub use commit_queue::rd_kafka_commit_queue;
 use patient_lookup::wait_on_reachable;
 
@@ -200,6 +202,9 @@ fn tell(
         let (err, offsets) = commit_result(handle.as_deref(), result, offsets);
         if let Some(handle) = &handle {
             notify_interceptors(handle, &offsets, err);
+            if reply.is_none() && handle.callbacks.offset_commit.is_none() {
+                log_failure(handle, "manual", &offsets, err);
+            }
         }
         push_result(handle.as_deref(), &queue, CommitResult { err, offsets, reply });
         drop(unreported);
@@ -219,14 +224,8 @@ fn push_result(handle: Option<&Handle>, queue: &Arc<OpQueue>, result: CommitResu
     queue.push(Op::CommitResult(result));
 }
 
-fn notify_interceptors(handle: &Handle, offsets: &[CommittedOffset], err: rd_kafka_resp_err_t) {
-    if let Some(interceptors) = handle.client_interceptors.get() {
-        interceptors.on_commit(handle, offsets, err);
-    }
-}
-
 /// Reports the result of an automatic commit.
-pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
+pub(crate) fn tell_unasked(handle: &Arc<Handle>, told: AutoCommitEvent) {
     let Some(consuming) = handle.consumer_state() else { return };
     let offsets = with_assignment(consuming, told.offsets);
     // The error of refused offsets is in their entries.
@@ -236,6 +235,8 @@ pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
     notify_interceptors(handle, &offsets, err);
     if handle.tells_automatic_commits() {
         handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
+    } else {
+        log_failure(handle, "auto commit", &offsets, err);
     }
 }
 
@@ -258,9 +259,11 @@ pub unsafe extern "C" fn rd_kafka_commit(
     let asked = match asked {
         Ok(asked) => asked,
         Err(err) => {
+            let offsets = with_error(wanted, err);
+            if handle.callbacks.offset_commit.is_none() && async_ != 0 {
+                log_failure(&handle, "manual", &offsets, err);
             // As in the original, a closed consumer answers no commit.
-            if handle.callbacks.offset_commit.is_some() && !consuming.is_closed() {
-                let offsets = with_error(wanted, err);
+            } else if handle.callbacks.offset_commit.is_some() && !consuming.is_closed() {
                 handle.main.push(Op::CommitResult(CommitResult { err, offsets, reply: None }));
             }
             return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
@@ -269,12 +272,9 @@ pub unsafe extern "C" fn rd_kafka_commit(
     // As in the original: the mask of events decides about the results of automatic commits only.
     let has_function = handle.callbacks.offset_commit.is_some();
     if async_ != 0 {
-        if has_function {
-            tell(&handle, handle.main.clone(), asked, wanted, None);
-        } else if handle.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits()) {
-            // No application reads this queue: only interceptors receive the result.
-            tell(&handle, OpQueue::new(), asked, wanted, None);
-        }
+        // Without a function, the result is for interceptors and the log: no application reads the other queue.
+        let queue = if has_function { handle.main.clone() } else { OpQueue::new() };
+        tell(&handle, queue, asked, wanted, None);
         return RD_KAFKA_RESP_ERR_NO_ERROR;
     }
     let timeout = commit_timeout(&handle);
