@@ -229,6 +229,7 @@ impl Inbox {
         let bytes = std::mem::take(&mut partition.bytes);
         state.bytes -= bytes;
         state.refill(slot);
+        state.unlist(slot);
         drop(state);
         // Freed outside the lock: a large response may be unmapped here.
         drop(purged);
@@ -242,6 +243,10 @@ impl Inbox {
         if let Some(partition) = state.partition(slot) {
             partition.paused = paused;
             partition.progress.set_paused(paused);
+        }
+        // No poll takes it from its queue, which the application may not poll any more.
+        if paused {
+            state.unlist(slot);
         }
         let signal = state.list(slot);
         drop(state);
@@ -312,6 +317,9 @@ impl Inbox {
         partition.bytes += bytes;
         state.bytes += bytes;
         state.list(slot);
+        drop(state);
+        // The fetcher can drop the records of a paused partition for others.
+        self.emptied.notify_one();
     }
 
     /// Returns `true` if a partition has reached its limit. If so, [`Inbox::take_drained`] returns it once it has
@@ -368,6 +376,12 @@ impl Inbox {
         queue.signal.has_events.store(!queue.events.is_empty(), Ordering::Relaxed);
         state.waiting -= usize::from(events.is_some());
         if events.is_some() || events_only {
+            let is_last = events.is_some() && state.waiting == 0;
+            drop(state);
+            // The fetcher drops records of paused partitions once nothing waits.
+            if is_last {
+                self.emptied.notify_one();
+            }
             return events;
         }
         loop {
@@ -631,6 +645,18 @@ impl State {
         target.ready.push_back(slot);
         self.waiting += 1;
         first.then(|| target.signal.clone())
+    }
+
+    /// Removes a partition from its queue. While it is listed, it counts as one that waits for a poll, and no records of paused
+    /// partitions are dropped for others.
+    fn unlist(&mut self, slot: Slot) {
+        let Some(partition) = self.partition(slot) else { return };
+        let queue = partition.queue;
+        if std::mem::take(&mut partition.is_queued) {
+            let queue = self.target(queue);
+            self.queues[queue.0].ready.retain(|queued| *queued != slot);
+            self.waiting -= 1;
+        }
     }
 }
 

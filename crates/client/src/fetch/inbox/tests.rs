@@ -1,5 +1,7 @@
 //! The contract of the inbox.
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::fetch::progress::Ends;
 
@@ -114,6 +116,53 @@ fn chunks_of_paused_partitions_make_room_the_newest_first() {
     inbox.pause(&partitions[1].1.at, true);
     assert_eq!(inbox.drop_parked(500), [(partitions[1].0, 1)]);
     assert_eq!((inbox.budget.room(), inbox.bytes()), (700, 300));
+}
+
+/// They counted as waiting until a poll came to them, and the fetcher drops parked records for other partitions only if none waits. A
+/// queue of a paused partition may never be polled.
+#[test]
+fn a_partition_that_is_paused_or_emptied_waits_for_no_poll() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let partitions = partitions(&inbox, 3);
+    let own = inbox.split(&partitions[2].1.at).expect("assigned");
+    for (slot, progress) in &partitions {
+        inbox.push_to(*slot, chunk(progress, 0, 10));
+    }
+    inbox.pause(&partitions[0].1.at, true);
+    inbox.purge(partitions[1].0);
+    inbox.pause(&partitions[2].1.at, true);
+    assert!(inbox.is_empty() && !inbox.has_waiting_items(None));
+    inbox.pause(&partitions[0].1.at, false);
+    inbox.push_to(partitions[1].0, chunk(&partitions[1].1, 1, 10));
+    inbox.pause(&partitions[2].1.at, false);
+    assert!(!inbox.is_empty());
+    assert_eq!((drain(&inbox), drain_of(&inbox, own)), (vec![(0, 0), (1, 1)], vec![(2, 0)]));
+    assert!(inbox.is_empty());
+}
+
+/// The records of the open chunk were parked unnoticed: the fetcher had looked for parked records before, and found none.
+#[test]
+fn the_fetcher_is_notified_of_records_that_are_put_back() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let (slot, progress) = partitions(&inbox, 1).remove(0);
+    let is_notified = || inbox.emptied.notified().now_or_never().is_some();
+    inbox.push_to(slot, chunk(&progress, 0, 10));
+    let Some(Item::Chunk(opened)) = inbox.pop(QueueId::MAIN, false) else { panic!("a chunk") };
+    inbox.pause(&progress.at, true);
+    while is_notified() {}
+    inbox.put_back(opened);
+    assert!(is_notified());
+}
+
+/// It dropped no parked records while the event waited, and nothing told it of the poll.
+#[test]
+fn the_fetcher_is_notified_when_the_last_event_is_polled() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let is_notified = || inbox.emptied.notified().now_or_never().is_some();
+    inbox.push(Item::Event(Event::Assigned(Vec::new())));
+    assert!(!is_notified());
+    drop(inbox.pop(QueueId::MAIN, false));
+    assert!(is_notified());
 }
 
 #[test]
