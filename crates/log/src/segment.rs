@@ -50,6 +50,9 @@ pub(crate) struct Segment {
     pub(crate) largest: Option<Largest>,
     /// `true` if `largest` is only that of an empty time index. No checksum covers the index: it may have lost its entries.
     is_largest_unread: bool,
+    /// The last entry of a time index that was loaded, until a lookup by time has found the batch that it names. No checksum covers the
+    /// index: the entry may have another timestamp.
+    unconfirmed: Option<TimeEntry>,
     /// The newest timestamp of its batches, if they were read for it.
     pub(crate) newest: Option<NewestOf>,
     /// The aborted transactions that end in it.
@@ -125,6 +128,7 @@ impl Segment {
             is_first_read: false,
             largest: None,
             is_largest_unread: false,
+            unconfirmed: None,
             newest: None,
             aborted: TxnIndex::default(),
             bytes_since_index: 0,
@@ -250,7 +254,11 @@ impl Segment {
             let last = self.files().times.last();
             let is_unread = self.largest.is_none() || self.is_largest_unread;
             self.is_largest_unread = last.is_none() && self.size > 0 && is_unread;
-            self.largest = Some(last.map_or(Largest::NONE, |entry| self.largest_of(entry)));
+            let largest = Some(last.map_or(Largest::NONE, |entry| self.largest_of(entry)));
+            if self.largest != largest {
+                self.unconfirmed = last;
+            }
+            self.largest = largest;
             self.bytes_since_index =
                 self.size - self.files().offsets.last().map_or(0, |entry| u64::from(entry.position));
         } else {
@@ -303,6 +311,30 @@ impl Segment {
         if self.is_largest_unread() { self.rebuild(storage, dir, interval, bad) } else { Ok(()) }
     }
 
+    /// Returns `true` if the largest timestamp is that of a time entry whose batch was not looked at.
+    pub(crate) fn is_largest_unconfirmed(&self) -> bool {
+        self.unconfirmed.is_some()
+    }
+
+    /// Looks at the batch that the last time entry of an open segment names. If it has another timestamp, the indexes are built again:
+    /// lookups by time would pass the segment although it has records that are as late.
+    pub(crate) fn confirm_last_time(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &str,
+        interval: u32,
+        bad: &[BadRange],
+    ) -> io::Result<()> {
+        let Some(entry) = self.unconfirmed else { return Ok(()) };
+        let view = self.view(bad);
+        // A batch that cannot be read says nothing about the index.
+        if view.has_named_batch(&mut view.window(), entry).unwrap_or(true) {
+            self.unconfirmed = None;
+            return Ok(());
+        }
+        self.rebuild(storage, dir, interval, bad)
+    }
+
     fn largest_of(&self, entry: TimeEntry) -> Largest {
         Largest { timestamp: entry.timestamp, offset: self.base_offset + i64::from(entry.relative_offset) }
     }
@@ -338,6 +370,7 @@ impl Segment {
         built.finish();
         self.largest = Some(built.largest);
         self.is_largest_unread = false;
+        self.unconfirmed = None;
         self.first_timestamp = built.first_timestamp;
         self.bytes_since_index = built.bytes_since_index;
         let base_offset = self.base_offset;
@@ -594,12 +627,35 @@ impl SegmentView {
         timestamp: i64,
         from: i64,
     ) -> Result<Option<(u64, BatchHeader)>, LookupError> {
-        let entry = self.times.last_where(|entry: TimeEntry| entry.timestamp <= timestamp)?;
-        let below = entry.map_or(self.base_offset, |e| self.base_offset + i64::from(e.relative_offset));
-        let from = from.max(below);
         let mut window = self.window();
+        let entry = self.times.last_where(|entry: TimeEntry| entry.timestamp <= timestamp)?;
+        let from = from.max(self.base_offset);
+        let from = match entry.filter(|entry| self.offset_of(*entry) > from) {
+            Some(entry) if self.has_named_batch(&mut window, entry)? => self.offset_of(entry),
+            Some(_) => {
+                // Batches in front of it may be as late.
+                self.misled.store(true, Ordering::Relaxed);
+                from
+            }
+            None => from,
+        };
         let start = self.position_in(&mut window, from)?;
         self.find_from(&mut window, start, from, |h| h.last_offset() >= from && h.max_timestamp >= timestamp)
+    }
+
+    /// Returns `true` if the batch that a time entry names has the entry's timestamp. A damaged batch says nothing about the index: then
+    /// the entry counts.
+    fn has_named_batch(&self, window: &mut Window<'_>, entry: TimeEntry) -> Result<bool, LookupError> {
+        let offset = self.offset_of(entry);
+        let start = self.position_in(window, offset)?;
+        let found = self.find_from(window, start, offset, |header| header.last_offset() >= offset)?;
+        let Some((position, header)) = found else { return Ok(false) };
+        let is_named = header.last_offset() == offset && header.max_timestamp == entry.timestamp;
+        Ok(is_named || !window.crc_is_right(position, &header)?)
+    }
+
+    fn offset_of(&self, entry: TimeEntry) -> i64 {
+        self.base_offset + i64::from(entry.relative_offset)
     }
 
     /// Returns the position of an indexed batch at or below `target`, from which a search starts.

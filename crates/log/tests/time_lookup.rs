@@ -277,3 +277,47 @@ fn damage_in_one_segment_hides_no_records_of_another() {
     let newest = log.max_timestamp().expect("read").expect("found");
     assert_eq!(newest, found);
 }
+
+/// The bytes of an entry of a time index: a timestamp and a relative offset.
+const TIME_ENTRY_BYTES: usize = 12;
+
+/// No checksum covers a time index. A lookup began behind the record that it should find, or passed the whole segment.
+#[test]
+fn a_time_entry_that_names_another_batch_hides_no_record() {
+    let config = LogConfig { index_interval_bytes: 100, ..LogConfig::default() };
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &config);
+    for n in 0..RECORDS {
+        log.append(NOW, batch(NOW + 1000 * n, &[b"value"]), AppendOptions::default()).expect("appended");
+    }
+    log.close().expect("closed");
+    let path = log_files(&disk)[0].replace(".log", ".timeindex");
+    let sound = disk.contents(&path).expect("there");
+    let timestamp_of = |entry: usize| {
+        let bytes = sound[entry * TIME_ENTRY_BYTES..].first_chunk().expect("an entry");
+        i64::from_be_bytes(*bytes)
+    };
+    let entries = sound.len() / TIME_ENTRY_BYTES;
+    assert!(entries > 10, "{entries} entries");
+    for entry in 1..entries {
+        let mut earlier = sound.clone();
+        let at = entry * TIME_ENTRY_BYTES;
+        earlier[at..at + 8].copy_from_slice(&(timestamp_of(entry - 1) + 1).to_be_bytes());
+        let mut further = sound.clone();
+        further[at + TIME_ENTRY_BYTES - 1] += 1;
+        for damaged in [earlier, further] {
+            let disk = disk.fork();
+            disk.set_contents(&path, &damaged);
+            let (mut log, report) = open(&disk, &config);
+            assert!(report.clean);
+            for n in 0..RECORDS {
+                for timestamp in [NOW + 1000 * n - 500, NOW + 1000 * n] {
+                    let found = log.offset_for_timestamp(timestamp).expect("read");
+                    assert_eq!(found.map(|found| found.offset), Some(n), "entry {entry}, {timestamp}");
+                }
+            }
+            let newest = log.max_timestamp().expect("read").expect("found");
+            assert_eq!((newest.timestamp, newest.offset), (NOW + 1000 * (RECORDS - 1), RECORDS - 1));
+        }
+    }
+}
