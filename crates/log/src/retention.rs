@@ -346,6 +346,9 @@ impl Log {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
         }
+        // With a later timestamp than its batches have, the segment and all behind it would stay for ever.
+        self.confirm_last_time(number)
+            .map_err(|(source, file)| self.failed(&format!("read {file}"), source))?;
         self.segments[number].extend_newest();
         let segment = &self.segments[number];
         let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);

@@ -49,6 +49,19 @@ impl Log {
         Ok(())
     }
 
+    /// Looks at the batch that the last entry of a segment's time index names, unless that was done: see
+    /// [`Segment::confirm_last_time`]. An error names the segment's file.
+    pub(crate) fn confirm_last_time(&mut self, number: usize) -> Result<(), (io::Error, String)> {
+        if !self.segments[number].is_largest_unconfirmed() {
+            return Ok(());
+        }
+        self.open_segment(number)?;
+        let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
+        let segment = &mut self.segments[number];
+        let confirmed = segment.confirm_last_time(&*storage, &self.dir, interval, &self.bad);
+        confirmed.map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))
+    }
+
     /// Opens the files of the active segment, unless they are open.
     #[inline]
     pub(crate) fn open_active(&mut self) -> io::Result<()> {

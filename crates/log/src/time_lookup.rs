@@ -353,13 +353,7 @@ impl Log {
             let confirmed = self.segments[number].confirm_largest(&*storage, &self.dir, interval, &self.bad);
             confirmed.map_err(|source| self.read_failed(base_offset, source))?;
         }
-        if self.segments[number].is_largest_unconfirmed() {
-            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
-            let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
-            let confirmed =
-                self.segments[number].confirm_last_time(&*storage, &self.dir, interval, &self.bad);
-            confirmed.map_err(|source| self.read_failed(base_offset, source))?;
-        }
+        self.confirm_last_time(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
         Ok(Newest::Known(self.segments[number].largest.map_or(-1, |largest| largest.timestamp)))
     }
 

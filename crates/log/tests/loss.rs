@@ -8,6 +8,9 @@ use ottla_log::{Log, LogConfig, LogError, Loss, Visible, check_log};
 
 use crate::common::{DIR, NOW, append, log_files, open, records, small, sync};
 
+/// The bytes of an entry of a time index: a timestamp and a relative offset.
+const TIME_ENTRY_BYTES: usize = 12;
+
 fn numbered(n: usize) -> Vec<u8> {
     format!("value {n}").into_bytes()
 }
@@ -340,6 +343,28 @@ fn a_damaged_time_index_deletes_nothing_early() {
     }
     let (mut log, _) = open(&reference, &config);
     assert!(log.enforce_retention(NOW + 3_700_000).expect("enforced").segments > 5);
+}
+
+/// A segment with a later timestamp in its time index was never old enough, and neither were those behind it.
+#[test]
+fn a_damaged_time_index_keeps_nothing_for_ever() {
+    let config = LogConfig { retention_ms: Some(3_600_000), ..small() };
+    let reference = synced(&config, 100, true);
+    let is_time_index = |path: &String| path.rsplit('.').next() == Some("timeindex");
+    let indexes: Vec<String> = reference.paths().into_iter().filter(is_time_index).collect();
+    assert!(indexes.len() > 5);
+    for path in &indexes {
+        for bit in 0..64 {
+            let disk = reference.fork();
+            let mut bytes = disk.contents(path).expect("there");
+            let last = bytes.len() - TIME_ENTRY_BYTES;
+            bytes[last + bit / 8] ^= 0x80 >> (bit % 8);
+            disk.set_contents(path, &bytes);
+            let (mut log, _) = open(&disk, &config);
+            drop(log.enforce_retention(NOW + 3_700_000).expect("enforced"));
+            assert_eq!(log.start_offset(), 100, "{path}, bit {bit}");
+        }
+    }
 }
 
 /// The offsets of every batch that a fetch returns, from `from` up to the end.
