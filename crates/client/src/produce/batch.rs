@@ -15,6 +15,9 @@ use crate::config::{Acks, Config};
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
 use crate::types::producer_id::ProducerId;
 
+/// The problem of a batch without an attempt.
+pub(super) const NEVER_SENT: &str = "it was never sent";
+
 /// A sealed batch until its outcome is known.
 #[derive(Debug)]
 pub(super) struct Batch {
@@ -260,7 +263,7 @@ impl Partition {
             node: None,
             possibly_written: false,
             is_proven_written: false,
-            last_problem: "it was never sent".into(),
+            last_problem: NEVER_SENT.into(),
         }
     }
 }

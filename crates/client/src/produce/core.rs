@@ -6,6 +6,8 @@
 
 mod action;
 mod answers;
+#[cfg(test)]
+mod connecting;
 mod drain;
 mod expiry;
 #[cfg(test)]
@@ -48,7 +50,9 @@ struct Leader {
 #[derive(Debug)]
 struct InFlight {
     node: i32,
-    /// The batches with their partitions; `None` for a batch that was purged.
+    /// `false` while the request waits for a connection: no broker can get it yet.
+    has_left: bool,
+    /// The batches with their partitions; `None` for a batch that was purged or has expired.
     batches: Vec<(usize, Option<Batch>)>,
 }
 
@@ -66,7 +70,7 @@ pub(super) enum Scope {
 ///
 /// The methods are called in this order:
 /// 1. [`register`](Self::register) once for each partition, [`on_records`](Self::on_records) whenever its queue is listed;
-/// 2. any of [`on_response`](Self::on_response), [`on_compressed`](Self::on_compressed),
+/// 2. any of [`on_connected`](Self::on_connected), [`on_response`](Self::on_response), [`on_compressed`](Self::on_compressed),
 ///    [`on_producer_id`](Self::on_producer_id), [`on_partitions_added`](Self::on_partitions_added),
 ///    [`on_topic_recreated`](Self::on_topic_recreated) and [`on_new_leader`](Self::on_new_leader), as the events happen;
 /// 3. [`purge`](Self::purge) if the application asked for it, then [`expire`](Self::expire), then [`poll`](Self::poll).

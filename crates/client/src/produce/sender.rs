@@ -38,8 +38,6 @@ enum Event {
         request: u64,
         node: i32,
         outcome: RequestOutcome,
-        /// A connection that was opened for the request.
-        connection: Option<Rc<Connection>>,
     },
     /// The connection for the first request to a leader is open.
     Connected {
@@ -223,10 +221,7 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Response { request, node, outcome, connection } => {
-                if let Some(connection) = connection {
-                    self.connections.insert(node, connection);
-                }
+            Event::Response { request, node, outcome } => {
                 if let RequestOutcome::Answered(response) = &outcome {
                     for node in &response.node_endpoints {
                         self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
@@ -237,9 +232,14 @@ impl Sender {
                 self.core.on_response(request, &outcome, now, &mut self.rng, actions);
                 self.perform();
             }
-            Event::Connected { connection, request } => {
+            Event::Connected { connection, mut request } => {
                 self.connections.insert(request.node, connection.clone());
-                self.begin(&connection, request);
+                if self.core.on_connected(&mut request) {
+                    self.begin(&connection, request);
+                } else {
+                    let (node, outcome) = (request.node, RequestOutcome::NotSent(Error::Closed));
+                    self.on_event(Event::Response { request: request.id, node, outcome });
+                }
             }
             Event::PartitionsAdded(added) => self.core.on_partitions_added(added),
             Event::ProducerId(result) => {

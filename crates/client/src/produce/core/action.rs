@@ -88,7 +88,8 @@ pub(in crate::produce) enum RequestOutcome {
 /// An effect that the shell performs for the core.
 #[derive(Debug)]
 pub(in crate::produce) enum Action {
-    /// Send a request. Its end goes to [`on_response`](super::ProduceCore::on_response).
+    /// Send a request. If it has to wait for a connection, [`on_connected`](super::ProduceCore::on_connected) decides about it then.
+    /// Its end goes to [`on_response`](super::ProduceCore::on_response).
     Send(OutgoingRequest),
     /// Compress a batch off this thread. The result goes to [`on_compressed`](super::ProduceCore::on_compressed).
     Compress { index: usize, slot: u64, open: OpenBatch },

@@ -32,7 +32,7 @@ impl ProduceCore {
         rng: &mut fastrand::Rng,
         actions: &mut Vec<Action>,
     ) {
-        let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
+        let Some(InFlight { node, batches, .. }) = self.requests.remove(&request) else { return };
         let leader = self.leaders.entry(node).or_default();
         leader.in_flight -= 1;
         leader.pacing.answered();

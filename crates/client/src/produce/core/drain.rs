@@ -162,7 +162,8 @@ impl ProduceCore {
         if batches.is_empty() {
             return false;
         }
-        self.send(group.node, group.ack_settings, batches, poll.actions);
+        let has_left = poll.environment.link(group.node) != LinkState::Closed;
+        self.send(group.node, has_left, group.ack_settings, batches, poll.actions);
         let leader = self.leaders.entry(group.node).or_default();
         leader.in_flight += 1;
         leader.pacing.sent(bytes, poll.now);
@@ -266,40 +267,61 @@ impl ProduceCore {
         self.partitions[index].seal(closed, self.producer_id, is_transactional)
     }
 
+    /// The connection for a request is open. Its batches that have an outcome by now are taken out: they must not be written. Returns
+    /// `false` if none is left; the request then ends as one that was not sent.
+    pub(in crate::produce) fn on_connected(&mut self, outgoing: &mut OutgoingRequest) -> bool {
+        let Some(request) = self.requests.get_mut(&outgoing.id) else { return false };
+        request.has_left = true;
+        if request.batches.iter().any(|(_, batch)| batch.is_none()) {
+            outgoing.request.topic_data = topic_data(self.batches_of(outgoing.id));
+            outgoing.has_zstd = self.batches_of(outgoing.id).any(|(_, batch)| batch.is_zstd());
+        }
+        !outgoing.request.topic_data.is_empty()
+    }
+
     fn send(
         &mut self,
         node: i32,
+        has_left: bool,
         ack_settings: AckSettings,
         mut batches: Vec<(usize, Batch)>,
         actions: &mut Vec<Action>,
     ) {
-        let mut request = ProduceRequest {
+        for (_, batch) in &mut batches {
+            batch.attempts += 1;
+            batch.node = Some(node);
+        }
+        let parts = batches.iter().map(|(index, batch)| (&self.partitions[*index], batch));
+        let request = ProduceRequest {
             transactional_id: self.config.transactional_id.clone(),
             acks: ack_settings.acks.code(),
             timeout_ms: wire_ms(ack_settings.ack_timeout),
-            ..Default::default()
+            topic_data: topic_data(parts),
         };
-        for (index, batch) in &mut batches {
-            batch.attempts += 1;
-            batch.node = Some(node);
-            let Partition { topic, number, .. } = &self.partitions[*index];
-            let data = PartitionProduceData { index: *number, records: Some(batch.sealed.chain().clone()) };
-            match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {
-                Some(entry) => entry.partition_data.push(data),
-                None => request.topic_data.push(TopicProduceData {
-                    name: topic.to_string(),
-                    partition_data: vec![data],
-                    ..Default::default()
-                }),
-            }
-        }
         let id = self.next_request;
         self.next_request += 1;
         let has_zstd = batches.iter().any(|(_, batch)| batch.is_zstd());
         let batches = batches.into_iter().map(|(index, batch)| (index, Some(batch))).collect();
-        self.requests.insert(id, InFlight { node, batches });
+        self.requests.insert(id, InFlight { node, has_left, batches });
         let version_max = self.produce_version_max();
         let acks = ack_settings.acks;
         actions.push(Action::Send(OutgoingRequest { id, node, acks, has_zstd, version_max, request }));
     }
+}
+
+/// The batches in the form of a request.
+fn topic_data<'a>(batches: impl Iterator<Item = (&'a Partition, &'a Batch)>) -> Vec<TopicProduceData> {
+    let mut topics: Vec<TopicProduceData> = Vec::new();
+    for (Partition { topic, number, .. }, batch) in batches {
+        let data = PartitionProduceData { index: *number, records: Some(batch.sealed.chain().clone()) };
+        match topics.iter_mut().find(|entry| *entry.name == **topic) {
+            Some(entry) => entry.partition_data.push(data),
+            None => topics.push(TopicProduceData {
+                name: topic.to_string(),
+                partition_data: vec![data],
+                ..Default::default()
+            }),
+        }
+    }
+    topics
 }

@@ -6,7 +6,7 @@ use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::super::Purge;
-use super::super::batch::{Batch, Compressing, Partition};
+use super::super::batch::{Batch, Compressing, NEVER_SENT, Partition};
 use super::{Action, Environment, LinkState, ProduceCore, TopicState};
 use crate::error::ProduceErrorKind;
 
@@ -74,15 +74,20 @@ impl ProduceCore {
     }
 
     /// A later response does not change the outcome of a batch that expired in flight. It may be written, so the
-    /// batches behind it keep their sequence numbers until a broker refuses them. A request that waits for its
-    /// connection is not written yet: the end of the attempt to connect decides about its batches.
+    /// batches behind it keep their sequence numbers until a broker refuses them. A batch that waits for its connection is not
+    /// written, and not sent any more. The end of a request whose connection has just closed is the next event.
     fn expire_in_flight(&mut self, now: Instant, environment: &impl Environment, actions: &mut Vec<Action>) {
-        let is_expired = |node: i32, partition: &Partition, batch: &Batch| {
+        let is_expired = |node: i32, has_left: bool, partition: &Partition, batch: &Batch| {
             now >= batch.created + partition.config.delivery_timeout
-                && environment.link(node) != LinkState::Closed
+                && (!has_left || environment.link(node) != LinkState::Closed)
         };
-        for (node, index, mut batch) in self.take_in_flight(is_expired) {
-            batch.last_problem = format!("node {node} has not answered");
+        for TakenBatch { node, has_left, index, mut batch } in self.take_in_flight(is_expired) {
+            if has_left {
+                batch.last_problem = format!("node {node} has not answered");
+            } else if batch.last_problem == NEVER_SENT {
+                let timeout = self.partitions[index].config.delivery_timeout;
+                batch.last_problem = environment.unsent_reason(index, timeout);
+            }
             self.time_out(index, batch, actions);
         }
     }
@@ -126,6 +131,7 @@ impl ProduceCore {
     ) {
         if purge.queued {
             let reason = ProduceErrorKind::Purged { in_flight: false };
+            self.fail_waiting(&reason, actions);
             for index in 0..self.partitions.len() {
                 self.purge_queued(index, &reason, environment, actions);
             }
@@ -176,31 +182,46 @@ impl ProduceCore {
         }
     }
 
-    fn fail_in_flight(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
-        for (_, index, batch) in self.take_in_flight(|_, _, _| true) {
+    /// Fails the batches of requests that wait for their connections. They are not sent any more.
+    fn fail_waiting(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
+        for TakenBatch { index, batch, .. } in self.take_in_flight(|_, has_left, _, _| !has_left) {
             self.fail(index, batch, reason.clone(), actions);
         }
     }
 
-    /// Takes the batches that `is_wanted` selects from their requests: node, partition and batch, in the order of
-    /// sending.
+    fn fail_in_flight(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
+        for TakenBatch { index, batch, .. } in self.take_in_flight(|_, _, _, _| true) {
+            self.fail(index, batch, reason.clone(), actions);
+        }
+    }
+
+    /// Takes the batches that `is_wanted` selects from their requests, in the order of sending.
     fn take_in_flight(
         &mut self,
-        is_wanted: impl Fn(i32, &Partition, &Batch) -> bool,
-    ) -> Vec<(i32, usize, Batch)> {
+        is_wanted: impl Fn(i32, bool, &Partition, &Batch) -> bool,
+    ) -> Vec<TakenBatch> {
         let mut taken = Vec::new();
         for (id, request) in &mut self.requests {
-            let node = request.node;
+            let (node, has_left) = (request.node, request.has_left);
             for (index, slot) in &mut request.batches {
-                let partition = &self.partitions[*index];
-                if let Some(mut batch) = slot.take_if(|batch| is_wanted(node, partition, batch)) {
-                    batch.possibly_written = true;
-                    taken.push((*id, node, *index, batch));
+                let (index, partition) = (*index, &self.partitions[*index]);
+                if let Some(mut batch) = slot.take_if(|batch| is_wanted(node, has_left, partition, batch)) {
+                    batch.possibly_written |= has_left;
+                    taken.push((*id, TakenBatch { node, has_left, index, batch }));
                 }
             }
         }
         // The map's own order depends on chance. The sort keeps the order within a request.
-        taken.sort_by_key(|(id, ..)| *id);
-        taken.into_iter().map(|(_, node, index, batch)| (node, index, batch)).collect()
+        taken.sort_by_key(|(id, _)| *id);
+        taken.into_iter().map(|(_, taken)| taken).collect()
     }
+}
+
+/// A batch that was taken from its request.
+struct TakenBatch {
+    node: i32,
+    /// The request was passed to a connection.
+    has_left: bool,
+    index: usize,
+    batch: Batch,
 }

@@ -103,6 +103,8 @@ pub(super) struct Producer {
     pub(super) urgent: bool,
     /// Requests without a response, in the order of sending.
     pub(super) sent: VecDeque<SentRequest>,
+    /// The last request, as the shell passes it to a connection.
+    pub(super) outgoing: Option<OutgoingRequest>,
     /// The outcome of each record: base offset or error.
     pub(super) outcomes: BTreeMap<Id, Result<i64, Arc<ProduceError>>>,
     pub(super) wake_at: Option<Instant>,
@@ -144,6 +146,7 @@ impl Producer {
             rng: fastrand::Rng::with_seed(7),
             urgent: false,
             sent: VecDeque::new(),
+            outgoing: None,
             outcomes: BTreeMap::new(),
             wake_at: None,
             id_requests: 0,
@@ -265,7 +268,10 @@ impl Producer {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Send(request) => self.send(&request),
+                Action::Send(request) => {
+                    self.send(&request);
+                    self.outgoing = Some(request);
+                }
                 Action::Compress { index, slot, open } => self.in_worker.push((index, slot, open)),
                 Action::Settle { batch, outcome, .. } => match outcome {
                     Outcome::Written { base_offset, .. } => self.settle(&batch.targets, &Ok(base_offset)),

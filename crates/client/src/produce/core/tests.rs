@@ -267,7 +267,7 @@ fn batches_in_flight_expire_and_their_response_comes_too_late() {
     producer.advance(900);
     producer.poll();
     assert!(producer.outcomes.is_empty());
-    // A request that waits for its connection is not written.
+    // The connection has just closed: the end of the request is the next event.
     producer.world.links.insert(1, LinkState::Closed);
     producer.advance(200);
     producer.poll();

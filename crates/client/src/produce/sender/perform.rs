@@ -95,9 +95,6 @@ impl Sender {
                 created: batch.created,
             });
         }
-        if outgoing.acks == Acks::None {
-            return self.send_without_response(outgoing);
-        }
         if let Some(connection) =
             self.connections.get(&node).cloned().filter(|connection| connection.is_open())
         {
@@ -109,7 +106,7 @@ impl Sender {
                 Ok(connection) => Event::Connected { connection, request: outgoing },
                 Err(error) => {
                     let outcome = RequestOutcome::NotSent(error);
-                    Event::Response { request: id, node, outcome, connection: None }
+                    Event::Response { request: id, node, outcome }
                 }
             }
         }));
@@ -117,6 +114,9 @@ impl Sender {
 
     /// Puts a request in the outbox of its connection: requests to a leader leave in the order in which they were made.
     pub(super) fn begin(&mut self, connection: &Rc<Connection>, outgoing: OutgoingRequest) {
+        if outgoing.acks == Acks::None {
+            return self.send_without_response(connection, outgoing);
+        }
         let OutgoingRequest { id, node, has_zstd, version_max, request, .. } = outgoing;
         let timeout = self.produce.config.socket_timeout;
         let produce = self.produce.clone();
@@ -133,28 +133,24 @@ impl Sender {
                 },
                 Err(error) => RequestOutcome::NotSent(error),
             };
-            Event::Response { request: id, node, outcome, connection: None }
+            Event::Response { request: id, node, outcome }
         }));
     }
 
-    fn send_without_response(&mut self, outgoing: OutgoingRequest) {
+    fn send_without_response(&mut self, connection: &Rc<Connection>, outgoing: OutgoingRequest) {
         let OutgoingRequest { id, node, has_zstd, version_max, request, .. } = outgoing;
-        let (cluster, timeout) = (self.cluster.clone(), self.produce.config.socket_timeout);
+        let (connection, timeout) = (connection.clone(), self.produce.config.socket_timeout);
         self.pending.push(Box::pin(async move {
-            let report = |outcome, connection| Event::Response { request: id, node, outcome, connection };
-            let connection = match cluster.brokers.connection(node, Lane::Produce).await {
-                Ok(connection) => connection,
-                Err(error) => return report(RequestOutcome::NotSent(error), None),
-            };
+            let report = |outcome| Event::Response { request: id, node, outcome };
             if let Some(error) = connection.refuses_zstd().filter(|_| has_zstd) {
-                return report(RequestOutcome::NotSent(error), Some(connection));
+                return report(RequestOutcome::NotSent(error));
             }
             let written = connection.send_without_response(version_max, timeout, |_| request).await;
             let outcome = match written {
                 Ok(()) => RequestOutcome::Answered(ProduceResponse::default()),
                 Err(error) => RequestOutcome::Lost(error),
             };
-            report(outcome, Some(connection))
+            report(outcome)
         }));
     }
 
