@@ -381,6 +381,18 @@ impl Queue {
         }
     }
 
+    /// Gives batches that were opened after `created` this time: their records were taken before they moved here.
+    pub(crate) fn backdate(&self, created: Instant) {
+        if self.backlog.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let State { open, full, .. } = &mut *state;
+        for batch in full.iter_mut().chain(open) {
+            batch.created = batch.created.min(created);
+        }
+    }
+
     fn notify_engine(self: &Arc<Self>, queues: &Queues) {
         lock(&queues.ready).push(self.clone());
         queues.wake.notify_one();

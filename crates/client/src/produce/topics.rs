@@ -324,7 +324,7 @@ impl Topic {
                 partitions.len()
             )
         });
-        let OpenBatch { builder, mut targets, .. } = open;
+        let OpenBatch { builder, mut targets, created } = open;
         let watched = targets.completion.is_some();
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
         let sealed = builder.seal(&Seal::default()).ok();
@@ -348,6 +348,8 @@ impl Topic {
                 Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &record, watched)),
             }
         }
+        // Their time began when the application handed them over, and no other thread pushes into these queues yet.
+        partitions.iter().for_each(|queue| queue.backdate(created));
         let completion = targets.completion.take();
         if let Some(completion) = completion {
             completion.complete(Outcome::Forwarded(forwarded));
@@ -457,6 +459,8 @@ impl Availability for &[Arc<Queue>] {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::stats::Observer;
 
@@ -483,6 +487,35 @@ mod tests {
         topic.grow(6, &produce);
         assert_eq!((push(), topic.partitions().len()), (Ok(()), 6));
         assert!(Arc::ptr_eq(&queue, &topic.partitions()[3]));
+    }
+
+    /// The time of `delivery.timeout.ms` began again once the topic was known.
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_waited_for_its_topic_keeps_the_time_since_which_it_waits() {
+        let config = Arc::new(Config::default());
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        let (began, pause) = (Instant::now(), Duration::from_millis(1));
+        for partition in 0..2 {
+            let record = Record::to("orders").partition(partition).value("x");
+            topic.push(&produce.queues, &record, false, Push::Normal).expect("taken");
+            tokio::time::advance(pause).await;
+            // The next record is in a batch of its own.
+            topic.unassigned.retire_older(Instant::now(), &produce.queues);
+        }
+        tokio::time::advance(Duration::from_secs(10)).await;
+        topic.grow(2, &produce);
+        let since = |partition: usize| {
+            let mut since = None;
+            let taken = topic.partitions()[partition].take_if(&mut |waiting| {
+                since = Some(waiting.since);
+                false
+            });
+            assert!(taken.is_none());
+            since
+        };
+        assert_eq!((since(0), since(1)), (Some(began), Some(began + pause)));
     }
 
     #[test]
