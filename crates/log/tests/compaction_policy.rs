@@ -88,6 +88,36 @@ fn records_without_timestamps_wait_for_the_minimum_lag() {
     assert_eq!(log.cleanable(0, i64::MAX, NOW + 1000).expect("looked").end, 3);
 }
 
+/// With a wrong bit in its time index, a segment was compacted too early, or never, with all behind it.
+#[test]
+fn a_damaged_time_index_does_not_decide_on_the_minimum_lag() {
+    let lag = LogConfig { min_compaction_lag_ms: 1000, ..config() };
+    let reference = MemStorage::new();
+    let (mut log, _) = open(&reference, &lag);
+    for _ in 0..3 {
+        append(&mut log, &[record(1, "x")]);
+        roll(&mut log);
+    }
+    log.close().expect("closed");
+    let is_time_index = |path: &String| path.rsplit('.').next() == Some("timeindex");
+    let indexes: Vec<String> = reference.paths().into_iter().filter(is_time_index).collect();
+    assert_eq!(indexes.len(), 3);
+    for path in &indexes {
+        for bit in 0..64 {
+            let disk = reference.fork();
+            let mut bytes = disk.contents(path).expect("there");
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            disk.set_contents(path, &bytes);
+            for loads in [false, true] {
+                let (mut log, _) = open(&disk.fork(), &lag);
+                while loads && log.load_next_dirty(0).expect("loaded") {}
+                let end_after = |age: i64| log.cleanable(0, i64::MAX, NOW + age).expect("looked").end;
+                assert_eq!([999, 1000].map(end_after), [0, 3], "{path}, bit {bit}, {loads}");
+            }
+        }
+    }
+}
+
 /// Only the first batch of the first dirty segment counted: one that was ahead of the clock, or without a timestamp, delayed all others.
 #[test]
 fn the_oldest_of_the_dirty_segments_decides_whether_they_are_overdue() {

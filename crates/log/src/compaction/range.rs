@@ -104,7 +104,9 @@ impl Log {
         self.check_online()?;
         let needs_largest = self.config.min_compaction_lag_ms > 0;
         let needs_first = self.config.max_compaction_lag_ms < i64::MAX;
-        let lacks_largest = |segment: &Segment| needs_largest && segment.largest.is_none();
+        let lacks_largest = |segment: &Segment| {
+            needs_largest && (segment.largest.is_none() || segment.is_largest_unconfirmed())
+        };
         let lacks_first = |segment: &Segment| needs_first && segment.lacks_first_timestamp();
         let is_unknown = |segment: &Segment| {
             segment.end_offset > first_dirty && (lacks_largest(segment) || lacks_first(segment))
@@ -112,6 +114,10 @@ impl Log {
         let closed = &self.segments[..self.segments.len() - 1];
         let Some(number) = closed.iter().position(is_unknown) else { return Ok(false) };
         self.open_segment(number).map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        if needs_largest {
+            self.confirm_last_time(number)
+                .map_err(|(source, file)| self.failed(&format!("read {file}"), source))?;
+        }
         if lacks_first(&self.segments[number]) {
             self.first_timestamp_of(number)?;
         }
@@ -208,6 +214,8 @@ impl Log {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
         }
+        self.confirm_last_time(number)
+            .map_err(|(source, file)| self.failed(&format!("read {file}"), source))?;
         let segment = &self.segments[number];
         let largest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
         let largest = largest.unwrap_or_else(|| self.written_ms(segment));
