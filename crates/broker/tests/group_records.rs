@@ -222,6 +222,39 @@ fn a_member_whose_record_is_too_large_is_refused_alone() {
     assert_eq!(deleted.results[0].error_code, ErrorCode::None);
 }
 
+/// Only batches of more than a megabyte were divided: with a lower limit, or Apache Kafka's default, the members of a group with more
+/// records got an error for ever.
+#[test]
+fn the_records_of_a_group_are_in_batches_that_keep_to_the_limit() {
+    let (_broker, mut connection) = start(2);
+    // Creates the topic.
+    assert_eq!(beat(&mut connection, "a", 0, Some(orders())).error_code, ErrorCode::None);
+    let value = Some("40000".into());
+    let configs = vec![AlterableConfig { name: "max.message.bytes".into(), value, ..Default::default() }];
+    let resource =
+        AlterConfigsResource { resource_type: 2, resource_name: "__consumer_offsets".into(), configs };
+    let alter = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    assert_eq!(connection.ask(1, &alter).expect("an answer").responses[0].error_code, ErrorCode::None);
+    // The key of each record has the name: two of them fit into a batch.
+    let mut member = ConsumerGroupHeartbeatRequest {
+        group_id: "g".repeat(16_000),
+        member_id: "a".into(),
+        rebalance_timeout_ms: 60_000,
+        subscribed_topic_names: Some(orders()),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let joined = connection.ask(1, &member).expect("an answer");
+    assert_eq!(joined.error_code, ErrorCode::None, "{:?}", joined.error_message);
+    assert_eq!(joined.assignment.expect("an assignment").topic_partitions[0].partitions, [0, 1]);
+    (member.member_epoch, member.rebalance_timeout_ms) = (-1, -1);
+    (member.subscribed_topic_names, member.topic_partitions) = (None, None);
+    assert_eq!(connection.ask(1, &member).expect("an answer").error_code, ErrorCode::None);
+    let request = DeleteGroupsRequest { groups_names: vec![member.group_id] };
+    let deleted = connection.ask(2, &request).expect("an answer");
+    assert_eq!(deleted.results[0].error_code, ErrorCode::None);
+}
+
 /// The classic group had what its members owned, and no member received the partition that was free.
 #[test]
 fn a_member_that_waits_for_a_partition_joins_again_when_its_group_becomes_classic() {

@@ -23,7 +23,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The offsets that are reserved for records before they are chosen. If there are more, the others are reserved after the append.
 const CHOSEN_RECORDS: usize = 1 << 12;
 
-/// The records of one batch of a group. A group of many members that gets a new target assignment needs several.
+/// The records of one batch of a group, unless `max.message.bytes` is lower. A group of many members that gets a new target assignment
+/// needs several.
 const GROUP_BATCH_BYTES: usize = 1 << 20;
 
 /// A record of a coordinator. Without a value it removes the key.
@@ -101,15 +102,12 @@ impl Cluster {
     ) -> Result<Option<Written>, ErrorCode> {
         let partition = self.internal_partition(InternalTopic::ConsumerOffsets, group_id);
         let partition = partition.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        let mut last = None;
-        let (mut from, mut bytes) = (0, 0);
-        for (at, record) in records.iter().enumerate() {
-            bytes += record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
-            if bytes >= GROUP_BATCH_BYTES || at + 1 == records.len() {
-                let (written, ()) = self.write_internal(&partition, &records[from..=at], None, |_| ())?;
-                last = Some(written);
-                (from, bytes) = (at + 1, 0);
-            }
+        let bytes_max = GROUP_BATCH_BYTES.min(partition.log().config().message_bytes_max as usize);
+        let (mut last, mut left) = (None, records);
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(fitting(left, bytes_max));
+            let (written, ()) = self.write_internal(&partition, batch, None, |_| ())?;
+            (last, left) = (Some(written), rest);
         }
         Ok(last)
     }
@@ -288,6 +286,20 @@ fn cannot_write(partition: &Partition, error: &dyn std::fmt::Display) -> ErrorCo
     ErrorCode::CoordinatorNotAvailable
 }
 
+fn bytes_of(record: &InternalRecord) -> usize {
+    record.key.len() + record.value.as_ref().map_or(0, Bytes::len)
+}
+
+/// The number of the first records that fit into a batch together, but at least 1.
+fn fitting(records: &[InternalRecord], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |record: &&InternalRecord| {
+        bytes += bytes_of(record);
+        bytes <= bytes_max
+    };
+    records.iter().take_while(fits).count().max(1)
+}
+
 /// Builds one uncompressed batch.
 fn batch_of(
     now_ms: i64,
@@ -295,7 +307,6 @@ fn batch_of(
     transaction: Option<Producer>,
     bytes_max: usize,
 ) -> Result<BytesMut, ErrorCode> {
-    let bytes_of = |record: &InternalRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
     if records.iter().map(bytes_of).sum::<usize>() > bytes_max {
         return Err(ErrorCode::MessageTooLarge);
     }
