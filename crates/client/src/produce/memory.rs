@@ -139,12 +139,17 @@ impl Memory {
             return Err(PushRefused::Full);
         }
         if chunk > 1 {
-            self.has_credit.store(true, Ordering::Relaxed);
+            self.note_credit();
         }
         Ok(chunk as u32)
     }
 
-    /// `true` if a chunk of several records was booked since the last call: queues may have records left of it.
+    /// A queue has booked records that it may not get.
+    pub(crate) fn note_credit(&self) {
+        self.has_credit.store(true, Ordering::Relaxed);
+    }
+
+    /// `true` after [`note_credit`](Self::note_credit), once.
     pub(crate) fn take_has_credit(&self) -> bool {
         self.has_credit.load(Ordering::Relaxed) && self.has_credit.swap(false, Ordering::Relaxed)
     }

@@ -311,6 +311,9 @@ impl Queue {
             fit.inspect_err(|_| memory.release(shared_bytes, 0))
         });
         if result == Err(PushRefused::Full) {
+            if state.credit > 0 {
+                memory.note_credit();
+            }
             // Records must not linger while producers wait for memory. The size of such a batch is no estimate for the next.
             let expected_bytes = state.expected_bytes;
             state.retire(queues);
@@ -328,11 +331,15 @@ impl Queue {
         shared_bytes: usize,
     ) -> Result<(), PushRefused> {
         let memory = &queues.memory;
+        let takes_more =
+            state.open.as_ref().is_some_and(|open| open.may_take(bytes_max + shared_bytes, queues));
+        // Nothing is booked here for a record that goes to another partition.
+        if !takes_more && how == Push::IntoOpenBatch {
+            return Err(PushRefused::NewBatch);
+        }
         if state.credit == 0 {
             state.credit = memory.reserve_records(how)?;
         }
-        let takes_more =
-            state.open.as_ref().is_some_and(|open| open.may_take(bytes_max + shared_bytes, queues));
         if takes_more {
             if let Some(open) = state.open.as_mut().filter(|open| !open.builder.has_room(bytes_max)) {
                 let before = open.memory();
@@ -342,9 +349,6 @@ impl Queue {
                 memory.release(before + moved_to - open.memory(), 0);
             }
             return Ok(());
-        }
-        if how == Push::IntoOpenBatch {
-            return Err(PushRefused::NewBatch);
         }
         // The size of the previous batch, at once: growing to it would copy twice the bytes.
         let expected = state.open.as_ref().map_or(state.expected_bytes, |open| open.builder.len());

@@ -489,6 +489,49 @@ mod tests {
         assert!(Arc::ptr_eq(&queue, &topic.partitions()[3]));
     }
 
+    /// Each idle partition kept one record of the limit. With a limit below their number, the empty queue took no record any more.
+    #[test]
+    fn idle_partitions_keep_nothing_of_the_limit_of_records() {
+        let config =
+            Config { queue_buffering_max_messages: 2, sticky_partitioning_linger: None, ..Config::default() };
+        let config = Arc::new(config);
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        topic.grow(8, &produce);
+        for round in 0..100 {
+            let record = Record::to("orders").value("x");
+            let pushed = topic.push(&produce.queues, &record, false, Push::Normal).map(drop);
+            assert_eq!(pushed, Ok(()), "round {round}");
+            for queue in topic.partitions() {
+                if let Some(open) = queue.take() {
+                    produce.fail_unsent(queue, open, crate::error::ProduceErrorKind::Closed);
+                    assert!(queue.unlist_if_empty(&produce.queues));
+                }
+            }
+        }
+        assert_eq!(produce.queues.memory.records(), 0);
+    }
+
+    /// A partition kept a record of the limit if the limit of bytes refused its record.
+    #[test]
+    fn a_record_without_memory_keeps_nothing_of_the_limit_of_records() {
+        let config = Config { queue_buffering_max_messages: 2, buffer_memory: 1 << 20, ..Config::default() };
+        let config = Arc::new(config);
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        topic.grow(2, &produce);
+        let queues = &produce.queues;
+        let record = Record::to("orders").partition(0).value("x");
+        queues.memory.reserve(1 << 20, Push::Normal).expect("all of it");
+        let full: Result<(), _> = Err(RecordRefused::Queue(0, PushRefused::Full));
+        assert_eq!(topic.push(queues, &record, false, Push::Normal).map(drop), full);
+        assert_eq!(queues.memory.records(), 1);
+        assert!(produce.topics.return_credit(queues));
+        assert_eq!(queues.memory.records(), 0);
+    }
+
     /// The time of `delivery.timeout.ms` began again once the topic was known.
     #[tokio::test(start_paused = true)]
     async fn a_record_that_waited_for_its_topic_keeps_the_time_since_which_it_waits() {
