@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, Choice, Clock, Config, Consumer, NewTopic, Partitioner, Persisted, Polled, ProduceErrorKind,
-    Producer, Purge, Record, StartAt, TopicPartition,
+    Admin, Choice, Client, Clock, Config, Consumer, NewTopic, Partitioner, Persisted, Polled,
+    ProduceErrorKind, Producer, Purge, Record, StartAt, TopicPartition,
 };
 use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::Compression;
@@ -393,6 +393,17 @@ fn a_client_that_ends_tells_the_fate_of_what_it_had() {
     drop(producer);
     let error = delivery.wait(PATIENCE).expect("in time").expect_err("the client is gone");
     assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+}
+
+/// Only the topics that the producer had used were closed: a record for another one waited for ever, and so did a flush.
+#[test]
+fn a_record_for_a_new_topic_is_refused_after_the_end_of_the_client() {
+    let client = Client::new(nobody()).expect("a client");
+    let producer = client.producer();
+    client.stop();
+    let error = producer.try_enqueue(Record::to("orders").value("x")).expect_err("the client has ended");
+    assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+    producer.flush_blocking(PATIENCE).expect("nothing waits");
 }
 
 /// The sender's task calls the partitioner for records that waited for their topic's metadata: its panic ended the task.

@@ -282,7 +282,7 @@ impl Produce {
 
     /// Closes the producer to records and fails those that no request carries.
     pub(crate) fn close(&self) {
-        for topic in self.topics.all() {
+        for topic in self.topics.close() {
             for queue in topic.close() {
                 for open in queue.close(&self.queues) {
                     self.fail_unsent(queue, open, ProduceErrorKind::Closed);

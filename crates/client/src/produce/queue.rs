@@ -465,6 +465,11 @@ impl Queue {
         empty
     }
 
+    /// Closes a queue that has not taken any record.
+    pub(crate) fn close_new(&self) {
+        lock(&self.state).closed = true;
+    }
+
     /// Closes the queue to records and returns its batches.
     pub(crate) fn close(&self, queues: &Queues) -> Vec<OpenBatch> {
         let mut state = lock(&self.state);

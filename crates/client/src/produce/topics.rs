@@ -255,7 +255,8 @@ impl Topic {
     /// Creates queues for new partitions. Unassigned records move to the first ones before any thread can push behind
     /// them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
-        if count <= self.partitions().len() || self.reuse(count) {
+        // The queues of a closed topic are closed: it gets no open ones.
+        if self.closed.load(Ordering::Acquire) || count <= self.partitions().len() || self.reuse(count) {
             return;
         }
         let Some(free) = self.free_list() else {
@@ -396,6 +397,8 @@ impl Topic {
 #[derive(Debug)]
 pub(crate) struct Topics {
     by_name: RwLock<FxHashMap<Arc<str>, Arc<Topic>>>,
+    /// `true` if new topics are closed, too. It changes under the lock of `by_name`.
+    closed: AtomicBool,
     /// The configuration of topics without settings of their own.
     config: Arc<Config>,
     seed: AtomicU64,
@@ -403,7 +406,12 @@ pub(crate) struct Topics {
 
 impl Topics {
     pub(crate) fn new(config: Arc<Config>, seed: u64) -> Self {
-        Self { by_name: RwLock::default(), config, seed: AtomicU64::new(seed) }
+        Self {
+            by_name: RwLock::default(),
+            closed: AtomicBool::new(false),
+            config,
+            seed: AtomicU64::new(seed),
+        }
     }
 
     /// Releases the records that queues have booked and do not hold, so that the limit is met exactly; `false` if there
@@ -434,12 +442,24 @@ impl Topics {
         let name: Arc<str> = name.into();
         let seed = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let topic = Topic::new(name.clone(), config, seed);
+        if self.closed.load(Ordering::Relaxed) {
+            topic.closed.store(true, Ordering::Release);
+            topic.unassigned.close_new();
+        }
         by_name.insert(name, topic.clone());
         (topic, true)
     }
 
     pub(crate) fn known(&self, name: &str) -> Option<Arc<Topic>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Closes the topics that are created from now on to records. Returns those that the caller has to close.
+    pub(crate) fn close(&self) -> Vec<Arc<Topic>> {
+        let by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::Relaxed);
+        drop(by_name);
+        self.all()
     }
 
     /// Every topic in order of name, so that the order does not depend on chance.
