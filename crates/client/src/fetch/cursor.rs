@@ -248,14 +248,26 @@ impl Cursor {
         self.paused = paused;
     }
 
+    /// The partition's end in the last answer; -1 if unknown.
+    fn end(&self, isolation: Isolation) -> i64 {
+        let ends = self.progress.ends();
+        match isolation {
+            Isolation::ReadCommitted if ends.last_stable >= 0 => ends.last_stable,
+            _ => ends.high_watermark,
+        }
+    }
+
+    /// The partition's end, if a seek has led to exactly this offset. The session with the broker may request the same offset already, and
+    /// it has no answer about a partition without news. A paused partition reports its end when it is resumed.
+    pub(crate) fn end_after_seek(&mut self, isolation: Isolation) -> Option<i64> {
+        let is_at_end = !self.paused && self.position == Position::At(self.end(isolation));
+        if is_at_end { self.end_reached(isolation) } else { None }
+    }
+
     /// The partition's end, if everything before it is fetched and the end was not reported yet.
     pub(crate) fn end_reached(&mut self, isolation: Isolation) -> Option<i64> {
         let Position::At(offset) = self.position else { return None };
-        let ends = self.progress.ends();
-        let end = match isolation {
-            Isolation::ReadCommitted if ends.last_stable >= 0 => ends.last_stable,
-            _ => ends.high_watermark,
-        };
+        let end = self.end(isolation);
         let is_new = offset >= end && end >= 0 && self.end_reported != offset;
         is_new.then(|| {
             self.end_reported = offset;

@@ -352,7 +352,7 @@ fn set_paused(shared: &Shared, at: &TopicPartition, paused: bool) {
     }
 }
 
-/// Continues a partition at another position and drops its fetched records.
+/// Continues a partition at another position and drops its fetched records. At the partition's end it reports the end at once.
 pub(super) fn seek(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
@@ -365,8 +365,9 @@ pub(super) fn seek(
         return Err(at.not_assigned());
     }
     // In librdkafka, a partition that the application or its group has assigned can be moved only after it has started.
-    let needs_start = shared.cluster.config.group_habits == GroupHabits::Librdkafka
-        && !shared.standalone.borrow().contains_key(&at);
+    let config = &shared.cluster.config;
+    let needs_start =
+        config.group_habits == GroupHabits::Librdkafka && !shared.standalone.borrow().contains_key(&at);
     let moved = shared.cursors.update(&at, |cursor| {
         if cursor.is_released {
             return Err(at.not_assigned());
@@ -375,10 +376,14 @@ pub(super) fn seek(
             return Err(Error::IllegalState(format!("seek: the committed offset of {at} is not known yet")));
         }
         cursor.seek(to);
-        Ok(cursor.slot)
+        let end = cursor.end_after_seek(config.isolation_level);
+        Ok((cursor.slot, end.map(|offset| cursor.end_event(offset))))
     });
-    let slot = moved.unwrap_or_else(|| Err(at.not_assigned()))?;
+    let (slot, end) = moved.unwrap_or_else(|| Err(at.not_assigned()))?;
     shared.inbox.purge(slot);
+    if let Some(event) = end.filter(|_| config.enable_partition_eof) {
+        shared.inbox.push_to(slot, Item::Event(event));
+    }
     if to == StartAt::Committed {
         tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
     }
