@@ -473,6 +473,7 @@ impl FetchCore {
             Err(error) if error.is_retriable() => {
                 cursor.position = Position::Unresolved(start);
                 cursor.blocked_until = Some(now + self.settings.retry_backoff);
+                self.refresh_unless_answered(&error);
             }
             Err(error) if error.broker_code() == Some(ErrorCode::UnknownServerError) => {
                 cursor.position = Position::Unresolved(start);
@@ -528,6 +529,7 @@ impl FetchCore {
             Err(error) => {
                 tracing::debug!(%error, at = %cursor.progress.at, "offset for leader epoch");
                 self.settings.block(cursor, now);
+                self.refresh_unless_answered(&error);
                 // The question is repeated, as permissions can change. The application learns of the first of several such errors.
                 let is_new = last_error.map(|last| last.cause) != cause;
                 if is_new && error.is_security() {
@@ -536,6 +538,14 @@ impl FetchCore {
                     self.fail(cursor, error);
                 }
             }
+        }
+    }
+
+    /// Requests fresh metadata if a leader could not be asked about an offset: it may be down, and another one lead its partitions. No
+    /// fetch finds that out, because none is sent before the answer.
+    fn refresh_unless_answered(&mut self, error: &Error) {
+        if error.is_retriable() && error.broker_code().is_none() {
+            self.actions.push_back(Action::RefreshMetadata);
         }
     }
 

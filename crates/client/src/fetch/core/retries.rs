@@ -2,7 +2,7 @@
 //! runtime, no clock.
 
 use super::harness::*;
-use super::tests::take_questions;
+use super::tests::{question_of_next_leader, take_questions};
 use super::*;
 
 const SESSION: i32 = 77;
@@ -93,6 +93,37 @@ fn a_start_is_requested_again_after_an_unknown_server_error() {
     assert!(take_questions(&mut harness).is_empty(), "a pause comes first");
     harness.pass(Duration::from_secs(2));
     assert_eq!(take_questions(&mut harness).len(), 1);
+}
+
+/// The error of a request to a broker that is down.
+fn unreachable() -> Error {
+    Error::Transport { address: "node 1".into(), reason: "connection refused".into() }
+}
+
+/// The metadata named the leader that was down until its maximum age, and nothing was fetched for minutes.
+#[test]
+fn a_leader_that_cannot_be_asked_for_a_start_causes_fresh_metadata() {
+    let mut harness = Harness::new(&[StartAt::Beginning]);
+    harness.update();
+    let questions = take_questions(&mut harness);
+    assert_eq!((questions.len(), refreshes(&mut harness)), (1, 0));
+    let answers = questions.into_iter().map(|(cursor, start)| (cursor, start, Err(unreachable()))).collect();
+    harness.answer_offsets(answers);
+    assert_eq!(refreshes(&mut harness), 1);
+    harness.move_leader(0, TWO, 6);
+    harness.pass(Duration::from_secs(2));
+    let is_to_leader = |action: &Action| matches!(action, Action::ListOffsets { leader: TWO, .. });
+    assert!(harness.sent.iter().any(is_to_leader), "{:?}", harness.sent);
+}
+
+/// So did a partition whose next leader went down before it confirmed the position.
+#[test]
+fn a_leader_that_cannot_be_asked_about_an_epoch_causes_fresh_metadata() {
+    let mut harness = Harness::new(&[at(0)]);
+    let question = question_of_next_leader(&mut harness);
+    refreshes(&mut harness);
+    harness.answer_epoch_end(&question, Err(unreachable()));
+    assert_eq!(refreshes(&mut harness), 1);
 }
 
 /// Each response woke the fetcher, which requested metadata again: ten times a second. Several partitions did so in turn.
