@@ -235,6 +235,30 @@ fn wait_for_partitions(consumer: &ShareConsumer, topic: &str) {
     }
 }
 
+/// The engine went on to fetch for it, and locked records that other members could have handled.
+#[test]
+fn nothing_is_fetched_for_a_poll_whose_future_was_dropped() {
+    let (broker, mut consumer) = sharing_with(0, &[("fetch.wait.max.ms", "20")]);
+    let fetches = || broker.cluster().requests(ApiKey::ShareFetch);
+    let before = fetches();
+    wait_for_partitions(&consumer, "orders");
+    block_on(async {
+        let is_fetching = async {
+            while fetches() == before {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::select! {
+            polled = consumer.poll(PATIENCE) => panic!("{polled:?}"),
+            () = is_fetching => {}
+        }
+    });
+    // One may be sent at this moment.
+    let most = fetches() + 1;
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(fetches() <= most, "{} fetches, {most} at most", fetches());
+}
+
 /// The consumer waited for the coordinator and did nothing else.
 #[test]
 fn acknowledgements_are_sent_while_the_coordinator_does_not_confirm_the_leave() {

@@ -113,6 +113,16 @@ pub struct ShareConsumer {
     refused: Option<Error>,
 }
 
+/// A poll for which the engine fetches until this is dropped, also with the poll's future: records that are fetched later would be locked
+/// for a member that may not poll.
+struct FetchingPoll<'a>(&'a ShareQueue);
+
+impl Drop for FetchingPoll<'_> {
+    fn drop(&mut self) {
+        self.0.stop_waiting();
+    }
+}
+
 /// A batch for a poll with its partition, and the end of its locks if it is known.
 type LockedBatch = (TopicIdPartition, ShareBatch, Option<Instant>);
 
@@ -275,11 +285,11 @@ impl ShareConsumer {
         let deadline = timer::deadline_after(timeout);
         let links = self.links.clone();
         let _waiting = links.polls.wait();
+        let _fetching = FetchingPoll(&links.queue);
         loop {
             let in_time = timer::timeout_at(deadline, links.queue.filled.notified()).await.is_some();
             let taken = self.take();
             if !in_time || !matches!(taken, Ok(None)) {
-                links.queue.stop_waiting();
                 return taken;
             }
         }
