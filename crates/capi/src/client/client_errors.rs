@@ -1,11 +1,12 @@
 //! Errors that no call returns: they become events or calls of the application's function. A fatal one ends the client.
 
 use std::ffi::{CStr, c_char};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ottla_client::Error;
+use ottla_client::{Error, LogLine};
 
-use crate::client::handle::Handle;
+use crate::client::handle::{Handle, LOG_ERR};
 use crate::consume::consumer_errors::NO_PARTITION;
 use crate::errors::error_mapping::{fatal_of, of as code_of};
 use crate::errors::error_object::description;
@@ -16,13 +17,14 @@ use crate::messages::message::OwnedMessage;
 use crate::queue::op::Op;
 
 impl Handle {
-    /// Reports an error that no call returns.
-    pub(super) fn tell_error(&self, error: &Error) {
+    /// Reports an error that no call returns. Without a function or an event for errors, the log has the lack of brokers, as in the
+    /// original. It has failed connections in any case.
+    pub(super) fn tell_error(self: &Arc<Self>, error: &Error) {
         if let Some((code, text)) = fatal_of(error) {
             self.set_fatal(code, &text);
             return;
         }
-        if !self.wants_errors() || self.ending.load(Ordering::Relaxed) {
+        if self.ending.load(Ordering::Relaxed) {
             return;
         }
         let (code, text) = match error {
@@ -35,7 +37,12 @@ impl Handle {
             }
             error => (code_of(error), error.to_string()),
         };
-        self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+        if self.wants_errors() {
+            self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+        } else if code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN {
+            let line = LogLine::new(LOG_ERR, "ERROR", &self.name.to_string_lossy(), text);
+            self.logs.take_from_engine(self, line);
+        }
     }
 
     /// Returns `true` if the application has a function or an event for errors.
