@@ -1,6 +1,6 @@
 //! Results of commits: the queue that they are in, and the entries that they list. Offsets of positions and times.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use rdkafka::queue::poll::*;
 use rdkafka::queue::queue_handle::*;
 use rdkafka::queue::queue_poll::*;
 
-use crate::common::{conf, list, new, produce, read, subscribe, until};
+use crate::common::{Lines, conf, list, log_to, new, produce, read, subscribe, until};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -463,22 +463,6 @@ fn a_close_passes_the_results_of_the_last_commits_to_the_function() {
     }
 }
 
-/// The lines of a client's log, with their levels.
-type Lines = Mutex<Vec<(c_int, String)>>;
-
-unsafe extern "C" fn on_line(
-    rk: *const rd_kafka_t,
-    level: c_int,
-    facility: *const c_char,
-    text: *const c_char,
-) {
-    let (facility, text) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
-    let line = format!("{} {}", facility.to_string_lossy(), text.to_string_lossy());
-    if let Some(lines) = unsafe { rd_kafka_opaque(rk).cast::<Lines>().as_ref() } {
-        lines.lock().unwrap().push((level, line));
-    }
-}
-
 /// The application did not learn of it: the group read the records again after the next rebalance.
 #[test]
 fn the_log_has_a_failed_commit_that_no_function_gets() {
@@ -486,8 +470,8 @@ fn the_log_has_a_failed_commit_that_no_function_gets() {
     let servers = broker.bootstrap_servers();
     let lines = Lines::default();
     let has = |parts: [&str; 2]| {
-        let is_it = |line: &str| line.contains("COMMITFAIL") && parts.iter().all(|part| line.contains(part));
-        lines.lock().unwrap().iter().any(|(level, line)| *level == 4 && is_it(line))
+        let is_it = |line: &String| parts.iter().all(|part| line.contains(part));
+        lines.lock().unwrap().iter().filter(|line| line.starts_with("4 COMMITFAIL ")).any(is_it)
     };
     unsafe {
         let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
@@ -495,10 +479,7 @@ fn the_log_has_a_failed_commit_that_no_function_gets() {
         assert_eq!(rd_kafka_flush(producer, 60_000), OK);
         rd_kafka_destroy(producer);
 
-        let rk = consumer(&broker, &[("auto.commit.interval.ms", "100")], |conf| {
-            rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&lines).cast_mut().cast());
-            rd_kafka_conf_set_log_cb(conf, Some(on_line));
-        });
+        let rk = consumer(&broker, &[("auto.commit.interval.ms", "100")], |conf| log_to(conf, &lines));
         let unknown = offsets(c"unknown", &[(0, 3)]);
         assert_eq!(rd_kafka_commit(rk, unknown, 1), OK);
         let reason = "unknown[0]@3(Broker: Unknown topic or partition)";

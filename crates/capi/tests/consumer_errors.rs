@@ -1,6 +1,7 @@
 //! The errors of consumers as messages. Programs log their texts, topics and partitions, and search for them.
 
 use std::ffi::CStr;
+use std::ptr::null_mut;
 use std::time::Instant;
 
 use ottla_broker::{ApiKey, Broker, BrokerThread, ErrorCode, Fault};
@@ -10,9 +11,10 @@ use rdkafka::consume::group_consumer::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
 use rdkafka::queue::poll::*;
 
-use crate::common::{PATIENCE, conf, list, new, subscribe};
+use crate::common::{Lines, PATIENCE, conf, list, log_to, new, produce, read, subscribe, until};
 
 /// The code, text, topic, partition and offset of an error.
 type Reported = (rd_kafka_resp_err_t, String, Option<String>, i32, i64);
@@ -107,5 +109,42 @@ fn a_refused_member_has_the_text_of_librdkafka() {
         let none = RD_KAFKA_OFFSET_INVALID;
         assert_eq!(next_error(rk), (code, text.to_owned(), None, 0, none));
         unsafe { rd_kafka_destroy(rk) };
+    }
+}
+
+/// The log had nothing about it, and an application that hangs makes no poll that could return the error.
+#[test]
+fn the_log_has_a_late_poll_at_once_and_the_next_poll_returns_it() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let lines = Lines::default();
+    let late = "4 MAXPOLL [thrd:main]: Application maximum poll interval (1000ms) exceeded (adjust max.poll.interval.ms ";
+    let count = || lines.lock().unwrap().iter().filter(|line| line.starts_with(late)).count();
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("group.id", "billing"),
+        ("auto.offset.reset", "earliest"),
+        ("heartbeat.interval.ms", "100"),
+        ("session.timeout.ms", "1000"),
+        ("max.poll.interval.ms", "1000"),
+    ];
+    unsafe {
+        let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+        produce(producer, c"orders", 0, "paid", null_mut());
+        assert_eq!(rd_kafka_flush(producer, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(producer);
+
+        let conf = conf(&properties);
+        log_to(conf, &lines);
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        subscribe(rk, c"orders");
+        assert_eq!(read(rk, 1), ["paid"]);
+        // A machine that pauses may have made an earlier poll late.
+        let before = count();
+        until("the line", || count() > before);
+        let text = "Application maximum poll interval (1000ms) exceeded".to_owned();
+        let none = RD_KAFKA_OFFSET_INVALID;
+        assert_eq!(next_error(rk), (RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED, text, None, 0, none));
+        rd_kafka_destroy(rk);
     }
 }

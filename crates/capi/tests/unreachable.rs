@@ -1,17 +1,14 @@
 //! Clients whose brokers cannot be reached.
 
-use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rdkafka::client::handle::*;
-use rdkafka::conf::callbacks::*;
 use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::partition_list::*;
 
-use crate::common::{conf, list, new, produce, until};
+use crate::common::{Lines, conf, list, log_to, new, produce, until};
 
 /// A test of rdkafka-ruby (`watermark_offsets_gvl_spec.rb`) measures that the call lasts until its timeout. It ended at once with
 /// `RD_KAFKA_RESP_ERR__TRANSPORT`, so that programs could not wait for a broker that starts.
@@ -51,30 +48,13 @@ fn the_entries_of_a_lookup_without_a_broker_are_in_progress() {
     }
 }
 
-/// The lines of a client's log.
-type Lines = Mutex<Vec<String>>;
-
-unsafe extern "C" fn on_line(
-    rk: *const rd_kafka_t,
-    level: c_int,
-    facility: *const c_char,
-    text: *const c_char,
-) {
-    let (facility, text) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
-    let line = format!("{level} {} {}", facility.to_string_lossy(), text.to_string_lossy());
-    if let Some(lines) = unsafe { rd_kafka_opaque(rk).cast::<Lines>().as_ref() } {
-        lines.lock().unwrap().push(line);
-    }
-}
-
 /// Programs without a function for errors, and those who watch them, search the log for the line.
 #[test]
 fn the_log_says_that_all_brokers_are_down_if_no_function_gets_the_error() {
     let lines = Lines::default();
     let conf = conf(&[("bootstrap.servers", "127.0.0.1:1"), ("reconnect.backoff.ms", "10")]);
     unsafe {
-        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(&lines).cast_mut().cast());
-        rd_kafka_conf_set_log_cb(conf, Some(on_line));
+        log_to(conf, &lines);
         let rk = new(RD_KAFKA_PRODUCER, conf);
         // A record to send makes the client connect to its brokers.
         produce(rk, c"orders", 0, "paid", null_mut());

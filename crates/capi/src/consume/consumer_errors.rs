@@ -67,6 +67,9 @@ fn text_of(handle: Option<&Handle>, error: &Error) -> String {
         Error::Partition { request, topic, partition, offset, code } => {
             format!("{}: {}", failed(handle, *request, topic, *partition, *offset, *code), described(*code))
         }
+        Error::PollIntervalExceeded { max_ms } => {
+            format!("Application maximum poll interval ({max_ms}ms) exceeded")
+        }
         Error::Broker { what, code } => format!("{}: {}", refused(what), described(*code)),
         error => error.to_string(),
     }

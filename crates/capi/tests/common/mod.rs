@@ -2,12 +2,14 @@
 
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
+use rdkafka::conf::callbacks::*;
 use rdkafka::conf::functions::*;
 use rdkafka::consume::leave_group::*;
 use rdkafka::ffi::*;
@@ -29,6 +31,30 @@ pub fn conf(properties: &[(&str, &str)]) -> *mut rd_kafka_conf_t {
         assert_eq!(set, RD_KAFKA_CONF_OK, "{:?}", unsafe { CStr::from_ptr(text.as_ptr()) });
     }
     conf
+}
+
+/// The lines of a client's log: level, facility and text.
+pub type Lines = Mutex<Vec<String>>;
+
+/// Has `lines`, which outlive the client, get the lines of its log.
+pub fn log_to(conf: *mut rd_kafka_conf_t, lines: &Lines) {
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(lines).cast_mut().cast());
+        rd_kafka_conf_set_log_cb(conf, Some(on_line));
+    }
+}
+
+unsafe extern "C" fn on_line(
+    rk: *const rd_kafka_t,
+    level: c_int,
+    facility: *const c_char,
+    text: *const c_char,
+) {
+    let (facility, text) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
+    let line = format!("{level} {} {}", facility.to_string_lossy(), text.to_string_lossy());
+    if let Some(lines) = unsafe { rd_kafka_opaque(rk).cast::<Lines>().as_ref() } {
+        lines.lock().unwrap().push(line);
+    }
 }
 
 /// A client of a configuration.

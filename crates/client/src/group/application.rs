@@ -15,6 +15,7 @@ use super::{Shared, commit_unasked, unavailable_topics};
 use crate::config::{Config, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
+use crate::log::WARNING;
 use crate::types::{Event, TopicPartition};
 use crate::watchdog::cause::StallReason;
 
@@ -220,9 +221,17 @@ impl Application {
         }
     }
 
-    /// Reports an error at the next poll.
+    /// Reports an error at the next poll. The log has a late poll at once, because the next one may never come.
     pub(super) fn report(&self, error: Error) {
         let late = matches!(error, Error::PollIntervalExceeded { .. });
+        if let Error::PollIntervalExceeded { max_ms } = &error {
+            // Programs search for the beginning, which is librdkafka's.
+            let text = format!(
+                "Application maximum poll interval ({max_ms}ms) exceeded \
+                 (adjust max.poll.interval.ms for long-running message processing): leaving group"
+            );
+            self.shared.cluster.observer.log.say(WARNING, "MAXPOLL", text);
+        }
         self.shared.step(if late {
             MembershipStep::Late
         } else {
