@@ -395,6 +395,26 @@ fn a_client_that_ends_tells_the_fate_of_what_it_had() {
     assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
 }
 
+/// The batches that the compression thread had were dropped: their deliveries waited for ever, and so did a flush.
+#[test]
+fn records_that_are_being_compressed_at_the_end_of_the_client_have_an_outcome() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.compression_codec = Compression::Gzip;
+    let client = Client::new(config).expect("a client");
+    let producer = client.producer();
+    // Full batches of a partition that is known go to the thread at once.
+    producer.send_blocking(Record::to("orders").value("first")).expect("written");
+    let value: Vec<u8> = (0..100_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let take = |_| producer.try_enqueue(Record::to("orders").value(&value)).expect("room");
+    let deliveries: Vec<_> = (0..100).map(take).collect();
+    client.stop();
+    for delivery in deliveries {
+        assert!(delivery.wait(PATIENCE).is_some(), "an outcome");
+    }
+    producer.flush_blocking(PATIENCE).expect("nothing is left");
+}
+
 /// Only the topics that the producer had used were closed: a record for another one waited for ever, and so did a flush.
 #[test]
 fn a_record_for_a_new_topic_is_refused_after_the_end_of_the_client() {

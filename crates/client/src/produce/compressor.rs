@@ -3,7 +3,9 @@
 //! The core keeps a slot for each batch in the worker, so that batches are sent in the order in which they were filled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use ottla_wire::{Closed, CompressError, Compression};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -34,10 +36,19 @@ pub(super) struct ClosedBatch {
 ///
 /// The error is a compression level that the codec does not have, which the configuration's validation excludes.
 pub(super) fn close(open: OpenBatch, config: &Config) -> Result<ClosedBatch, Uncompressed> {
+    close_with(open, config, config.compression_codec, config.compression_level)
+}
+
+fn close_with(
+    open: OpenBatch,
+    config: &Config,
+    codec: Compression,
+    level: Option<i32>,
+) -> Result<ClosedBatch, Uncompressed> {
     let (memory, count) = (open.memory(), open.builder.count());
     let OpenBatch { builder, targets, created } = open;
     let keep_records = config.delivery_reports && config.delivery_report_records;
-    match builder.close(config.compression_codec, config.compression_level, keep_records) {
+    match builder.close(codec, level, keep_records) {
         Ok(closed) => Ok(ClosedBatch { closed, targets, created, memory }),
         Err(error) => Err(Uncompressed { error, targets, memory, count }),
     }
@@ -74,13 +85,16 @@ pub(super) struct Compressed {
 pub(super) struct Compressor {
     done: UnboundedSender<Compressed>,
     jobs: Option<mpsc::Sender<Job>>,
+    worker: Option<JoinHandle<()>>,
+    /// `true` if nothing is sent any more: batches only need their outcome.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Compressor {
     /// A compressor, and the channel that returns its batches.
     pub(super) fn new() -> (Self, UnboundedReceiver<Compressed>) {
         let (done, received) = unbounded_channel();
-        (Self { done, jobs: None }, received)
+        (Self { done, jobs: None, worker: None, is_ending: Arc::default() }, received)
     }
 
     /// Compresses the batch in the worker, or at once if there is no worker. The channel returns the batch in both cases;
@@ -107,22 +121,43 @@ impl Compressor {
         has_worker
     }
 
+    /// Ends the worker, and returns the batches that it had. Waits for the one that is being compressed; the others are not compressed.
+    pub(super) fn finish(&mut self, compressed: &mut UnboundedReceiver<Compressed>) -> Vec<Compressed> {
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.jobs = None;
+        if let Some(worker) = self.worker.take()
+            && worker.join().is_err()
+        {
+            tracing::error!("the compression thread has panicked");
+        }
+        std::iter::from_fn(|| compressed.try_recv().ok()).collect()
+    }
+
     fn start(&mut self) -> Option<mpsc::Sender<Job>> {
         let (jobs, received) = mpsc::channel::<Job>();
-        let done = self.done.clone();
+        let (done, is_ending) = (self.done.clone(), self.is_ending.clone());
         let work = move || {
             for Job { index, slot, open, config } in received {
-                let batch = close(open, &config);
+                let batch = if is_ending.load(Ordering::Relaxed) {
+                    close_with(open, &config, Compression::None, None)
+                } else {
+                    close(open, &config)
+                };
                 if done.send(Compressed { index, slot, batch }).is_err() {
                     return;
                 }
             }
         };
         let started = std::thread::Builder::new().name("ottla-compress".into()).spawn(work);
-        if let Err(error) = started {
-            tracing::warn!(%error, "cannot start the compression thread: the engine compresses batches itself");
-            return None;
+        match started {
+            Ok(worker) => {
+                self.worker = Some(worker);
+                Some(jobs)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot start the compression thread: the engine compresses batches itself");
+                None
+            }
         }
-        Some(jobs)
     }
 }

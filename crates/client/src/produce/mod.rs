@@ -320,7 +320,7 @@ impl PurgeRequest {
 /// The records to purge.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Purge {
-    /// Records that no request carries.
+    /// Records that no request carries, or whose request waits for a connection.
     pub queued: bool,
     /// Records in requests without a response. The broker may still write them.
     pub in_flight: bool,

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::environment::Surroundings;
 use super::Produce;
-use super::compressor::Compressor;
+use super::compressor::{Compressed, Compressor};
 use super::core::{Action, OpenTransaction, OutgoingRequest, Permission, ProduceCore, RequestOutcome, Scope};
 use super::queue::Queue;
 use crate::cluster::Cluster;
@@ -64,6 +64,8 @@ pub(crate) struct Sender {
     /// The topic ids of the latest metadata.
     pub(super) topic_ids: FxHashMap<Arc<str>, Uuid>,
     compressor: Compressor,
+    /// The batches that the compressor has finished.
+    compressed: mpsc::UnboundedReceiver<Compressed>,
     actions: Vec<Action>,
     rng: fastrand::Rng,
     /// Produce requests without a response.
@@ -81,7 +83,7 @@ impl Sender {
     /// Runs until the engine drops it.
     pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>, threads: bool) {
         let (events, mut received) = mpsc::unbounded_channel();
-        let (compressor, mut compressed) = Compressor::new();
+        let (compressor, compressed) = Compressor::new();
         let mut changes = cluster.changes();
         let mut sender = Self {
             core: ProduceCore::new(produce.config.clone(), threads, Instant::now()),
@@ -90,6 +92,7 @@ impl Sender {
             connections: FxHashMap::default(),
             topic_ids: FxHashMap::default(),
             compressor,
+            compressed,
             actions: Vec::new(),
             rng: produce.fork_rng(),
             pending: FuturesUnordered::new(),
@@ -114,7 +117,7 @@ impl Sender {
                     }
                 }
                 Some(event) = sender.pending.next() => sender.on_event(event),
-                Some(done) = compressed.recv() => sender.core.on_compressed(done, &mut sender.actions),
+                Some(done) = sender.compressed.recv() => sender.core.on_compressed(done, &mut sender.actions),
                 () = produce.queues.wake.notified() => scope = Scope::Fresh,
                 () = changes.changed() => sender.on_metadata(),
                 Some(ended) = sender.tasks.join_next() => produce.observer.joined("sender's request", ended),
@@ -262,6 +265,10 @@ impl Drop for Sender {
     /// Fails what is left, so that everyone who waits for an outcome gets one.
     fn drop(&mut self) {
         self.core.close(&mut self.actions);
+        self.perform();
+        for done in self.compressor.finish(&mut self.compressed) {
+            self.core.on_compressed(done, &mut self.actions);
+        }
         self.perform();
     }
 }
