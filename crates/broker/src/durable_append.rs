@@ -112,12 +112,12 @@ pub(crate) async fn await_durable(
 /// Waits until the records that `partitions` have now are on disk, where consumers see them: the client that asks may have the
 /// acknowledgement of a producer with `acks=1`, and in Kafka a partition with one replica shows such records at once. The answer
 /// after [`SYNC_WAIT_MAX`], or of a partition that fails, is for the caller to find.
-pub(crate) async fn await_syncs(cluster: &Cluster, partitions: impl Iterator<Item = Arc<Partition>>) {
+pub(crate) async fn await_syncs(cluster: &Cluster, partitions: &[Arc<Partition>]) {
     let deadline = Instant::now() + SYNC_WAIT_MAX;
     for partition in partitions {
         let end = partition.log().end_offset();
         if partition.high_watermark() < end {
-            let _ = await_durable(cluster, &partition, end, deadline).await;
+            let _ = await_durable(cluster, partition, end, deadline).await;
         }
     }
 }

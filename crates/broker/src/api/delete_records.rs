@@ -18,11 +18,12 @@ impl Api for DeleteRecordsRequest {
         keep_last(&mut self);
         let node = context.node();
         let cluster = context.cluster();
-        let named = self.topics.iter().flat_map(|topic| {
+        let mut named = Vec::new();
+        for topic in &self.topics {
             let indexes = topic.partitions.iter().map(|partition| partition.partition_index);
-            indexes.filter_map(move |index| cluster.partition(&topic.name, index))
-        });
-        await_syncs(cluster, named).await;
+            named.extend(indexes.filter_map(|index| cluster.partition(&topic.name, index)));
+        }
+        await_syncs(cluster, &named).await;
         let work = move |cluster: &Cluster| {
             respond(self, |topic, partition, offset| delete(cluster, node, topic, partition, offset))
         };

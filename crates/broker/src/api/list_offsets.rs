@@ -73,7 +73,7 @@ impl Api for ListOffsetsRequest {
             })
         };
         let cluster = context.cluster();
-        await_syncs(cluster, ends_wanted.into_iter()).await;
+        await_syncs(cluster, &ends_wanted).await;
         if reads {
             cluster.run_lookup(context.connection.client_host(), look_up_all).await
         } else {
