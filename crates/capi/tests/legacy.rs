@@ -10,8 +10,9 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
@@ -188,6 +189,39 @@ fn a_start_without_an_offset_and_a_stop_without_a_partition_are_refused() {
             assert_eq!((rd_kafka_last_error(), rd_kafka_errno()), expected, "{partition}");
         }
         rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}
+
+unsafe extern "C" fn count_message(_: *mut rd_kafka_message_t, opaque: *mut c_void) {
+    unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A limit of the topic's own configuration had no effect: a call consumed all messages that were there.
+#[test]
+fn a_topic_of_its_own_limits_the_messages_of_one_call() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("test.mock.num.brokers", "1")]));
+    unsafe {
+        for value in ["one", "two", "three", "four", "five"] {
+            produce(rk, c"orders", 0, value, null_mut());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(rk)));
+        let consumer = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", servers.to_str().unwrap())]));
+        let topic = rd_kafka_topic_conf_new();
+        let (name, limit) = (c"consume.callback.max.messages".as_ptr(), c"2".as_ptr());
+        assert_eq!(rd_kafka_topic_conf_set(topic, name, limit, null_mut(), 0), RD_KAFKA_CONF_OK);
+        let rkt = rd_kafka_topic_new(consumer, c"orders".as_ptr(), topic);
+        assert_eq!(rd_kafka_consume_start(rkt, 0, RD_KAFKA_OFFSET_BEGINNING), 0);
+        let seen = AtomicUsize::new(0);
+        let opaque: *mut c_void = std::ptr::from_ref(&seen).cast_mut().cast();
+        while seen.load(Ordering::Relaxed) < 5 {
+            let count = rd_kafka_consume_callback(rkt, 0, 60_000, Some(count_message), opaque);
+            assert!((1..=2).contains(&count), "{count} messages in one call");
+        }
+        assert_eq!(rd_kafka_consume_stop(rkt, 0), 0);
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(consumer);
         rd_kafka_destroy(rk);
     }
 }

@@ -243,7 +243,13 @@ unsafe extern "C" fn begin_consume_callback(
         return;
     };
     let (queue, wait, opaque) = (consumed.queue(), timeout_of(timeout_ms), Opaque(commit_opaque));
-    let max = consumed.handle.conf().consume_callback_max();
+    let max = {
+        let topic = Topic::of(rkt, FUNCTION);
+        match topic.as_deref().and_then(TopicState::settings) {
+            Some(own) => own.consume_callback_max_messages.unwrap_or(0),
+            None => consumed.handle.conf().consume_callback_max(),
+        }
+    };
     start(
         state,
         consumed.handle,
