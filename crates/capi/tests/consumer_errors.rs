@@ -148,3 +148,35 @@ fn the_log_has_a_late_poll_at_once_and_the_next_poll_returns_it() {
         rd_kafka_destroy(rk);
     }
 }
+
+/// The log had nothing about it: the partitions were lost, and no line said why.
+#[test]
+fn the_log_has_a_session_that_ends_without_an_answer_to_heartbeats() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let lines = Lines::default();
+    let line =
+        "4 SESSTMOUT [thrd:main]: Consumer group session timed out (in join-state steady) after 1000 ms ";
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("group.id", "billing"),
+        ("heartbeat.interval.ms", "100"),
+        ("session.timeout.ms", "1000"),
+    ];
+    unsafe {
+        let conf = conf(&properties);
+        log_to(conf, &lines);
+        let rk = new(RD_KAFKA_CONSUMER, conf);
+        let refusal = Fault::Fail(ErrorCode::CoordinatorLoadInProgress);
+        broker.cluster().intercept(ApiKey::Heartbeat, None, 1_000_000, refusal);
+        subscribe(rk, c"orders");
+        until("the line", || {
+            let message = rd_kafka_consumer_poll(rk, 10);
+            if !message.is_null() {
+                rd_kafka_message_destroy(message);
+            }
+            lines.lock().unwrap().iter().any(|of_log| of_log.starts_with(line))
+        });
+        rd_kafka_destroy(rk);
+    }
+}

@@ -14,6 +14,7 @@ use super::Shared;
 use super::coordinator::Coordinator;
 use crate::config::GroupHabits;
 use crate::error::Error;
+use crate::log::WARNING;
 use crate::watchdog::cause::StallReason;
 
 const HEARTBEAT_VERSION_MAX: i16 = 4;
@@ -146,6 +147,13 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
             result = heartbeat => result,
         };
         let Ok(result) = result else {
+            // Programs search for the beginning, which is librdkafka's.
+            let text = format!(
+                "Consumer group session timed out (in join-state steady) after {} ms without a successful response \
+                 from the group coordinator: revoking assignment and rejoining group",
+                config.session_timeout.as_millis()
+            );
+            shared.cluster.observer.log.say(WARNING, "SESSTMOUT", text);
             state.end(GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable));
             return;
         };
