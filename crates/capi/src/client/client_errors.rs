@@ -17,8 +17,8 @@ use crate::messages::message::OwnedMessage;
 use crate::queue::op::Op;
 
 impl Handle {
-    /// Reports an error that no call returns. Without a function or an event for errors, the log has the lack of brokers, as in the
-    /// original. It has failed connections in any case.
+    /// Reports an error that no call returns. As in the original, the log has the lack of brokers if the application has no function and
+    /// no event for errors. It has failed connections in any case.
     pub(super) fn tell_error(self: &Arc<Self>, error: &Error) {
         if let Some((code, text)) = fatal_of(error) {
             self.set_fatal(code, &text);

@@ -109,7 +109,7 @@ fn serve(handle: &Handle, consumer: &ConsumerState, left: &mut usize) -> CloseSt
     next.map_or(CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR), CloseStep::Op)
 }
 
-/// Returns `true` if a close passes the operation to a function of the application. Its messages and events are not for functions.
+/// Returns `true` if a close passes the operation to a function of the application. As in the original, messages are dropped.
 fn has_function(handle: &Handle, op: &Op) -> bool {
     let callbacks = &handle.callbacks;
     match op {

@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest pause between two checks of a wait that can take minutes.
 const CHECK_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// A commit whose result is not in its queue yet; dropping it says that it is.
+/// Counts a commit from the request until its result is in its queue.
 pub(crate) struct UnreportedCommit(Arc<AtomicUsize>);
 
 impl Drop for UnreportedCommit {
