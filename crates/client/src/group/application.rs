@@ -12,7 +12,7 @@ use super::membership_status::MembershipStep;
 use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
 use super::{Shared, commit_unasked, unavailable_topics};
-use crate::config::{Config, Rebalance};
+use crate::config::{Config, GroupHabits, Rebalance};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
 use crate::log::WARNING;
@@ -221,10 +221,12 @@ impl Application {
         }
     }
 
-    /// Reports an error at the next poll. The log has a late poll at once, because the next one may never come.
+    /// Reports an error at the next poll. With librdkafka's habits the log has a late poll at once, because the next one may never come.
     pub(super) fn report(&self, error: Error) {
         let late = matches!(error, Error::PollIntervalExceeded { .. });
-        if let Error::PollIntervalExceeded { max_ms } = &error {
+        if let Error::PollIntervalExceeded { max_ms } = &error
+            && self.config().group_habits == GroupHabits::Librdkafka
+        {
             // Programs search for the beginning, which is librdkafka's.
             let text = format!(
                 "Application maximum poll interval ({max_ms}ms) exceeded \

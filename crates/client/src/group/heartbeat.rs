@@ -147,13 +147,15 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
             result = heartbeat => result,
         };
         let Ok(result) = result else {
-            // Programs search for the beginning, which is librdkafka's.
-            let text = format!(
-                "Consumer group session timed out (in join-state steady) after {} ms without a successful response \
-                 from the group coordinator: revoking assignment and rejoining group",
-                config.session_timeout.as_millis()
-            );
-            shared.cluster.observer.log.say(WARNING, "SESSTMOUT", text);
+            if config.group_habits == GroupHabits::Librdkafka {
+                // Programs search for the beginning, which is librdkafka's.
+                let text = format!(
+                    "Consumer group session timed out (in join-state steady) after {} ms without a successful response \
+                     from the group coordinator: revoking assignment and rejoining group",
+                    config.session_timeout.as_millis()
+                );
+                shared.cluster.observer.log.say(WARNING, "SESSTMOUT", text);
+            }
             state.end(GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable));
             return;
         };
