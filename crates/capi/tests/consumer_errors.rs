@@ -118,7 +118,7 @@ fn the_log_has_a_late_poll_at_once_and_the_next_poll_returns_it() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
     let servers = broker.bootstrap_servers();
     let lines = Lines::default();
-    let late = "4 MAXPOLL [thrd:main]: Application maximum poll interval (1000ms) exceeded (adjust max.poll.interval.ms ";
+    let late = "4 MAXPOLL [thrd:main]: Application maximum poll interval (1000ms) exceeded: ";
     let count = || lines.lock().unwrap().iter().filter(|line| line.starts_with(late)).count();
     let properties = [
         ("bootstrap.servers", servers.as_str()),
@@ -155,8 +155,7 @@ fn the_log_has_a_session_that_ends_without_an_answer_to_heartbeats() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
     let servers = broker.bootstrap_servers();
     let lines = Lines::default();
-    let line =
-        "4 SESSTMOUT [thrd:main]: Consumer group session timed out (in join-state steady) after 1000 ms ";
+    let line = "4 SESSTMOUT [thrd:main]: Consumer group session timed out after 1000 ms ";
     let properties = [
         ("bootstrap.servers", servers.as_str()),
         ("group.id", "billing"),

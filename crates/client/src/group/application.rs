@@ -229,8 +229,8 @@ impl Application {
         {
             // Programs search for the beginning, which is librdkafka's.
             let text = format!(
-                "Application maximum poll interval ({max_ms}ms) exceeded \
-                 (adjust max.poll.interval.ms for long-running message processing): leaving group"
+                "Application maximum poll interval ({max_ms}ms) exceeded: the consumer leaves its group until the next poll; \
+                 raise max.poll.interval.ms if records take longer"
             );
             self.shared.cluster.observer.log.say(WARNING, "MAXPOLL", text);
         }

@@ -150,8 +150,8 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
             if config.group_habits == GroupHabits::Librdkafka {
                 // Programs search for the beginning, which is librdkafka's.
                 let text = format!(
-                    "Consumer group session timed out (in join-state steady) after {} ms without a successful response \
-                     from the group coordinator: revoking assignment and rejoining group",
+                    "Consumer group session timed out after {} ms without an answer to a heartbeat: \
+                     the partitions are given up, and the consumer joins again",
                     config.session_timeout.as_millis()
                 );
                 shared.cluster.observer.log.say(WARNING, "SESSTMOUT", text);
