@@ -232,6 +232,7 @@ impl Cluster {
         floors: IdFloors,
     ) -> Result<Arc<Self>, OpenError> {
         let Seams { storage, clock, syncer, seed } = seams;
+        let config = config.with_countable_times();
         let disk_faults = Arc::new(DiskFaults::default());
         let storage: Arc<dyn Storage> = Arc::new(FaultyStorage::new(storage, disk_faults.clone()));
         let (mut rng, now_ms) = (fastrand::Rng::with_seed(seed), clock.now_ms());

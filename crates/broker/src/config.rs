@@ -92,6 +92,9 @@ impl FromStr for Durability {
 /// The id of the first node without `node.id`.
 pub(crate) const FIRST_NODE_ID: i32 = 1;
 
+/// The longest time that is added to the time of a clock. No clock counts up to `Duration::MAX`.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// The value of a secret where properties are shown.
 const HIDDEN: &str = "[hidden]";
 
@@ -322,6 +325,23 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
+    /// The same settings, with times that can be added to the time of a clock: `Duration::MAX` is no limit.
+    pub(crate) fn with_countable_times(mut self) -> Self {
+        let times = [
+            &mut self.connection_idle_max,
+            &mut self.frame_timeout,
+            &mut self.write_timeout,
+            &mut self.group_initial_delay,
+            &mut self.transaction_wait_max,
+            &mut self.quota_window,
+            &mut self.controller_quota_window,
+        ];
+        for time in times {
+            *time = (*time).min(TIME_MAX);
+        }
+        self
+    }
+
     /// Sets a property by its name in Apache Kafka's `server.properties`.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
 use crate::cluster::nodes::Node;
+use crate::config::TIME_MAX;
 use crate::intercept::{FILTERED_BY_TOPIC, Fault, FaultRule, FaultRuleError};
 use crate::internal_topics::InternalTopic;
 use crate::partition::Partition;
@@ -424,9 +425,9 @@ impl Cluster {
         self.overrides.arrange(|state| change(state.mock_subscription.get_or_insert_default()));
     }
 
-    /// Sets the time that the first members of a group wait for others.
+    /// Sets the time that the first members of a group wait for others; [`Duration::MAX`] is no limit.
     pub fn set_group_initial_delay(&self, delay: Duration) {
-        self.groups.change_waits(|waits| waits.initial = delay);
+        self.groups.change_waits(|waits| waits.initial = delay.min(TIME_MAX));
     }
 
     /// Lets every later rebalance of a group take its session timeout less a second, even if all members have joined

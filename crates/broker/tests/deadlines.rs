@@ -38,6 +38,19 @@ fn an_idle_connection_outlives_the_deadline_of_a_frame() {
     assert!(connection.is_served());
 }
 
+/// With `Duration::MAX` for a time, each connection panicked and was closed.
+#[test]
+fn the_times_of_a_connection_may_have_no_limit() {
+    let broker = Broker::builder().memory().configure(|config| {
+        (config.frame_timeout, config.write_timeout) = (Duration::MAX, Duration::MAX);
+        (config.connection_idle_max, config.group_initial_delay) = (Duration::MAX, Duration::MAX);
+    });
+    let broker = broker.spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert!(connection.is_served(), "the time for a first request");
+    assert!(connection.is_served(), "the time for the next one");
+}
+
 #[test]
 fn one_byte_now_and_then_does_not_keep_a_frame_open() {
     let broker = broker();

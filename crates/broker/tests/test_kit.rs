@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ottla_broker::{ApiKey, Broker, BrokerThread, Clock, ErrorCode, Fault, TopicConfig, WaitError};
 use ottla_client::{Config, Consumer, Producer, Record, ShareConsumer};
 use ottla_protocol::messages::ProduceResponse;
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use ottla_protocol::messages::metadata::MetadataRequest;
 use ottla_wire::Seal;
 
@@ -116,6 +118,28 @@ fn a_wait_ends_with_the_state_of_the_group_or_names_what_was_there() {
     wait("stable", PATIENCE).expect("it joins");
     runtime().block_on(consumer.close(PATIENCE)).expect("left");
     wait("Empty", PATIENCE).expect("it leaves");
+}
+
+/// The first request to join panicked, and its member got no answer.
+#[test]
+fn the_first_members_of_a_group_may_wait_without_a_limit() {
+    let (broker, _clock) = broker("delete");
+    broker.cluster().set_group_initial_delay(Duration::MAX);
+    let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: Bytes::new() };
+    let request = JoinGroupRequest {
+        group_id: "billing".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![protocol],
+        ..Default::default()
+    };
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.send(&framed(3, &request));
+    let waits = broker.block_on(|cluster| async move {
+        cluster.wait_for_group("billing", "PreparingRebalance", PATIENCE).await
+    });
+    assert_eq!(waits, Ok(()));
 }
 
 #[test]
