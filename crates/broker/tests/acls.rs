@@ -8,10 +8,12 @@ use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::messages as m;
 use ottla_protocol::{ApiKey, ErrorCode, Uuid};
 use ottla_wire::Seal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common;
 use crate::common::sound::{TOPIC, in_outer_versions};
-use crate::common::{Heard, Raw, batch, metadata_of};
+use crate::common::{Heard, PATIENCE, Raw, batch, framed, metadata_of};
+use crate::data_loss::Lines;
 
 const STANDARD: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 const EVERYONE: &str = "User:ANONYMOUS";
@@ -469,6 +471,40 @@ fn a_client_that_may_only_create_a_topic_gets_an_empty_list_of_its_settings() {
     assert_eq!(topic.error_code, ErrorCode::None);
     assert_eq!(topic.topic_config_error_code, ErrorCode::TopicAuthorizationFailed);
     assert_eq!((topic.configs, topic.num_partitions), (Some(Vec::new()), -1));
+}
+
+/// The log had a denial of DESCRIBE_CONFIGS, which a client that creates a topic does not need. Kafka's has none.
+#[test]
+fn a_topic_is_created_without_a_denial_in_the_log() {
+    let disk = world(vec![acl(TOPICS, LITERAL, "new", CREATE, ALLOW)]);
+    let topic = |name: &str| m::create_topics::CreatableTopic {
+        name: name.into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        ..Default::default()
+    };
+    let topics = vec![topic("new"), topic("other")];
+    let request = m::CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    let lines = Lines::default();
+    let log = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    // The broker runs on this thread, whose log is captured.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let created = async {
+        let broker = Broker::builder().storage(Arc::new(disk)).no_listener();
+        let broker =
+            broker.configure(|config| config.set("authorizer.class.name", STANDARD).expect("an authorizer"));
+        let mut broker = broker.start().await.expect("a broker");
+        let mut connection = broker.connect(1);
+        connection.write_all(&framed(7, &request)).await.expect("sent");
+        let answer = tokio::time::timeout(PATIENCE, connection.read_i32()).await;
+        answer.expect("in time").expect("an answer");
+        assert!(broker.cluster().partitions_of("new").is_some(), "created");
+        broker.stop().await;
+    };
+    tracing::subscriber::with_default(log, || runtime.block_on(created));
+    let text = lines.text();
+    assert!(text.contains("other"), "{text}");
+    assert!(!text.contains("DescribeConfigs"), "{text}");
 }
 
 /// Kafka: the right of a replica suffices for OffsetForLeaderEpoch.

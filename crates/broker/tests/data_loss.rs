@@ -657,10 +657,10 @@ fn an_examination_logs_nothing_and_a_repair_logs_sentences() {
 
 /// The log lines.
 #[derive(Clone, Default)]
-struct Lines(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+pub(crate) struct Lines(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl Lines {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
     }
 }
