@@ -5,7 +5,7 @@ use ottla_protocol::{ErrorCode, Request};
 
 use super::super::Api;
 use super::super::configs::{BROKER_LOGGER, TOPIC};
-use super::{Access, Authorize, Verdict, open, take_denied, whole};
+use super::{Access, Authorize, Verdict, open, repeated, take_denied, whole};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP};
 use crate::security::acl::Operation;
 
@@ -83,14 +83,21 @@ fn need_settings(access: &Access<'_>, operation: Operation, kind: i8, name: &str
     }
 }
 
-/// Requests for the settings of resources, whose error depends on the kind of the resource.
+/// Requests for the settings of resources, whose error depends on the kind of the resource. A request that changes settings may have each
+/// resource once.
 macro_rules! of_settings {
     ($request:ty, $operation:ident, $results:ident) => {
         impl Authorize for $request {
             fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
+                let changes = matches!(Operation::$operation, Operation::AlterConfigs);
+                let keys = self.resources.iter().filter(|_| changes);
+                let repeated = repeated(keys.map(|it| (it.resource_type, it.resource_name.clone())));
                 let mut codes = Vec::new();
                 let denied = take_denied(&mut self.resources, |resource| {
                     let (kind, name) = (resource.resource_type, &resource.resource_name);
+                    if repeated.contains(&(kind, name.clone())) {
+                        return true;
+                    }
                     let needs = need_settings(access, Operation::$operation, kind, name);
                     codes.extend(needs.err());
                     needs.is_ok()

@@ -6,7 +6,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 
 use super::super::topics::Deleted;
 use super::super::{Api, produce};
-use super::{Access, Authorize, Verdict, items, open, take_denied};
+use super::{Access, Authorize, Verdict, items, open, repeated, take_denied};
 use crate::security::acl::Operation;
 
 open! {
@@ -42,18 +42,31 @@ items!(
     |access, topic| access.topic(Operation::Read, &topic.name),
     ErrorCode::TopicAuthorizationFailed
 );
-items!(
-    m::create_partitions::CreatePartitionsRequest,
-    topics to results,
-    |access, topic| access.topic(Operation::Alter, &topic.name),
-    ErrorCode::TopicAuthorizationFailed
-);
-items!(
-    m::create_topics::CreateTopicsRequest,
-    topics to topics,
-    |access, topic| access.may_create(&topic.name),
-    ErrorCode::TopicAuthorizationFailed
-);
+/// Requests that change each of their topics, which `$may` allows. The response has the results in the list `$results`.
+macro_rules! of_changed_topics {
+    ($request:ty, $results:ident, |$access:ident, $name:ident| $may:expr) => {
+        impl Authorize for $request {
+            fn authorize(&mut self, $access: &Access<'_>) -> Verdict<Self> {
+                let repeated = repeated(self.topics.iter().map(|topic| topic.name.clone()));
+                let may = |$name: &str| repeated.contains($name) || $may;
+                let denied = take_denied(&mut self.topics, |topic| may(&topic.name));
+                if denied.is_empty() {
+                    return Verdict::Granted;
+                }
+                let denied = Self { topics: denied, ..Default::default() };
+                Verdict::Partly(denied.refuse($access.context, ErrorCode::TopicAuthorizationFailed))
+            }
+
+            fn merge(response: &mut Self::Response, denied: Self::Response) {
+                response.$results.extend(denied.$results);
+            }
+        }
+    };
+}
+
+of_changed_topics!(m::create_partitions::CreatePartitionsRequest, results, |access, name| access
+    .topic(Operation::Alter, name));
+of_changed_topics!(m::create_topics::CreateTopicsRequest, topics, |access, name| access.may_create(name));
 
 items!(
     m::produce::ProduceRequest,
@@ -109,7 +122,10 @@ impl Authorize for m::delete_topics::DeleteTopicsRequest {
         let named = std::mem::take(&mut self.topic_names).into_iter();
         self.topics.extend(named.map(|name| DeleteTopicState { name: Some(name), ..Default::default() }));
         let cluster = access.context.cluster();
+        let repeated = repeated(self.topics.iter().map(|topic| (topic.name.clone(), topic.topic_id)));
+        let is_repeated = |topic: &DeleteTopicState| repeated.contains(&(topic.name.clone(), topic.topic_id));
         let mut denied = take_denied(&mut self.topics, |topic| match Deleted::of(topic) {
+            _ if is_repeated(topic) => true,
             // A client that may see topics learns that there is no such topic.
             Some(Deleted::Named(name)) => {
                 access.topic(Operation::Describe, name)
