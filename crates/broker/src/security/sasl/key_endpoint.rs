@@ -110,7 +110,7 @@ impl Reader {
                     }
                     is_failing = true;
                     let pause = backoff;
-                    backoff = (backoff * 2).min(self.settings.retry_backoff_max);
+                    backoff = backoff.saturating_mul(2).min(self.settings.retry_backoff_max);
                     pause
                 }
             };
@@ -132,8 +132,8 @@ impl Reader {
                         return false;
                     }
                     // A failed read has its own time.
-                    let soon = began + self.settings.retry_backoff_max;
-                    if !is_failing && soon < next.deadline() {
+                    let soon = began.checked_add(self.settings.retry_backoff_max);
+                    if let Some(soon) = soon.filter(|soon| !is_failing && *soon < next.deadline()) {
                         next.as_mut().reset(soon);
                     }
                 }
@@ -257,6 +257,21 @@ fn client_config(settings: &KeyEndpointSettings) -> Result<ClientConfig, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The thread panicked: the keys were never read again, and no token with a new key was accepted.
+    #[tokio::test]
+    async fn an_unknown_key_does_not_end_the_reads_if_two_may_be_far_apart() {
+        let mut settings = KeyEndpointSettings::new("http://issuer.test/jwks");
+        settings.retry_backoff_max = Duration::MAX;
+        let source = Source::new(&settings).expect("a URL");
+        let known: Arc<Mutex<Arc<[Key]>>> = Arc::new(Mutex::new(Arc::new([])));
+        let (unknown, asked) = mpsc::channel(1);
+        let mut reader = Reader { source, settings, known, asked, first: None };
+        unknown.try_send(()).expect("room for one");
+        drop(unknown);
+        let continues = reader.pause(Instant::now(), Duration::MAX, false).await;
+        assert!(!continues, "it has waited until the listener was gone");
+    }
 
     /// It became 80 or 443, and the broker took the keys of another server.
     #[test]
