@@ -31,6 +31,7 @@ use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 pub(super) use self::action::{Action, Environment, LinkState, OutgoingRequest, RequestOutcome, TopicState};
+pub(super) use self::expiry::EXPIRY_SPANS;
 pub(super) use self::transaction::{OpenTransaction, Permission};
 use super::batch::{Batch, Compressing, Partition};
 use super::compressor::{ClosedBatch, Compressed, Uncompressed};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ottla_wire::{BatchBuilder, Records, Seal};
 use rustc_hash::FxHashMap;
 
+use super::core::EXPIRY_SPANS;
 use super::delivery::{Completion, Delivery, Outcome};
 use super::queue::{DeliveryTargets, OpenBatch, Push, PushRefused, Queue, Queues};
 use super::{Produce, RetainedRecords};
@@ -330,6 +331,10 @@ impl Topic {
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
         let sealed = builder.seal(&Seal::default()).ok();
         let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
+        // Records that moved before may be much older, and these must not expire with them.
+        if let Some(then) = created.checked_sub(self.config.delivery_timeout / EXPIRY_SPANS) {
+            partitions.iter().for_each(|queue| queue.retire_older(then, &produce.queues));
+        }
         // Before they are booked for their partitions: otherwise the limit would refuse others meanwhile.
         produce.queues.memory.release(memory, count as usize);
         for (at, record) in records.iter().flatten().flatten().enumerate() {
@@ -579,6 +584,27 @@ mod tests {
             since
         };
         assert_eq!((since(0), since(1)), (Some(began), Some(began + pause)));
+    }
+
+    /// All records of a partition moved into one batch, and the youngest expired with the oldest.
+    #[tokio::test(start_paused = true)]
+    async fn a_young_record_that_waited_for_its_topic_does_not_expire_with_an_old_one() {
+        let config = Arc::new(Config::default());
+        let observer = Observer::new(&config, 1);
+        let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
+        let (topic, _) = produce.topics.get("orders");
+        let (began, pause) = (Instant::now(), topic.config.delivery_timeout / 8);
+        for _ in 0..2 {
+            let record = Record::to("orders").partition(0).value("x");
+            topic.push(&produce.queues, &record, false, Push::Normal).expect("taken");
+            tokio::time::advance(pause).await;
+            // As the engine does: the next record is in a batch of its own.
+            topic.unassigned.retire_older(Instant::now(), &produce.queues);
+        }
+        topic.grow(1, &produce);
+        let taken = std::iter::from_fn(|| topic.partitions()[0].take());
+        let created: Vec<Instant> = taken.map(|open| open.created).collect();
+        assert_eq!(created, [began, began + pause]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::ProduceErrorKind;
 /// The interval between two searches for expired batches.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A batch takes records for at most this part of `delivery.timeout.ms`.
-const EXPIRY_SPANS: u32 = 16;
+pub(in crate::produce) const EXPIRY_SPANS: u32 = 16;
 
 impl ProduceCore {
     /// `true` if [`expire`](Self::expire) would search now. The next poll must then have the scope `All`.
