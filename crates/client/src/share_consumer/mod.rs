@@ -113,8 +113,7 @@ pub struct ShareConsumer {
     refused: Option<Error>,
 }
 
-/// A poll for which the engine fetches until this is dropped, also with the poll's future: records that are fetched later would be locked
-/// for a member that may not poll.
+/// The engine fetches for a poll until this is dropped, also with the poll's future: later records would be locked for nobody.
 struct FetchingPoll<'a>(&'a ShareQueue);
 
 impl Drop for FetchingPoll<'_> {
