@@ -235,7 +235,7 @@ fn wait_for_partitions(consumer: &ShareConsumer, topic: &str) {
     }
 }
 
-/// The engine went on to fetch for it, and locked records that other members could have handled.
+/// The engine continued to fetch for it, and locked records that other members could have handled.
 #[test]
 fn nothing_is_fetched_for_a_poll_whose_future_was_dropped() {
     let (broker, mut consumer) = sharing_with(0, &[("fetch.wait.max.ms", "20")]);

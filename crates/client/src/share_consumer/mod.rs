@@ -113,7 +113,7 @@ pub struct ShareConsumer {
     refused: Option<Error>,
 }
 
-/// The engine fetches for a poll until this is dropped, also with the poll's future: later records would be locked for nobody.
+/// The engine fetches for a poll until this is dropped, also with the poll's future: later records would be locked for no poll.
 struct FetchingPoll<'a>(&'a ShareQueue);
 
 impl Drop for FetchingPoll<'_> {

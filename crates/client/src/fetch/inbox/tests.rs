@@ -154,7 +154,7 @@ fn the_fetcher_is_notified_of_records_that_are_put_back() {
     assert!(is_notified());
 }
 
-/// It dropped no parked records while the event waited, and nothing told it of the poll.
+/// It dropped no parked records while the event waited, and nothing notified it of the poll.
 #[test]
 fn the_fetcher_is_notified_when_the_last_event_is_polled() {
     let inbox = Inbox::new(1 << 20, LIMIT);
