@@ -517,8 +517,8 @@ mod tests {
     /// Each idle partition kept one record of the limit. With a limit below their number, the empty queue took no record any more.
     #[test]
     fn idle_partitions_keep_nothing_of_the_limit_of_records() {
-        let config =
-            Config { queue_buffering_max_messages: 2, sticky_partitioning_linger: None, ..Config::default() };
+        let mut config = Config::new("");
+        (config.queue_buffering_max_messages, config.sticky_partitioning_linger) = (2, None);
         let config = Arc::new(config);
         let observer = Observer::new(&config, 1);
         let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
@@ -541,7 +541,8 @@ mod tests {
     /// A partition kept a record of the limit if the limit of bytes refused its record.
     #[test]
     fn a_record_without_memory_keeps_nothing_of_the_limit_of_records() {
-        let config = Config { queue_buffering_max_messages: 2, buffer_memory: 1 << 20, ..Config::default() };
+        let mut config = Config::new("");
+        (config.queue_buffering_max_messages, config.buffer_memory) = (2, 1 << 20);
         let config = Arc::new(config);
         let observer = Observer::new(&config, 1);
         let produce = Produce::new(config, observer, fastrand::Rng::with_seed(1));
