@@ -67,7 +67,8 @@ impl SegmentView {
         let start = self.position_in(window, offset)?;
         let found = self.find_from(window, start, offset, |header| header.last_offset() >= offset)?;
         let Some((position, header)) = found else { return Ok(false) };
-        let is_named = header.last_offset() == offset && header.max_timestamp == entry.timestamp;
+        // Segments of Apache Kafka may name a record in the middle of a batch.
+        let is_named = header.base_offset <= offset && header.max_timestamp == entry.timestamp;
         Ok(is_named || !window.crc_is_right(position, &header)?)
     }
 
