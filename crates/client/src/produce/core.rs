@@ -220,7 +220,10 @@ impl ProduceCore {
         let mut wake_at = self.wake_at.filter(|_| scope == Scope::Fresh);
         let mut poll = drain::Poll { now, urgent, environment, actions, wake_at: &mut wake_at };
         match permission {
-            Permission::Denied(reason) => self.fail_queued(&reason, &mut poll),
+            Permission::Denied(reason) => {
+                self.fail_waiting(&reason, poll.actions);
+                self.fail_queued(&reason, &mut poll);
+            }
             Permission::Transaction(transaction) => self.poll_transaction(transaction, &mut poll),
             Permission::Unrestricted if self.config.enable_idempotence && self.producer_id.is_none() => {
                 if let Some(reason) = self.producer_id_refused.take() {

@@ -46,3 +46,18 @@ fn a_purge_of_the_queue_fails_a_batch_that_waits_for_its_connection() {
     assert_eq!(error.persisted, Persisted::NotWritten);
     assert!(!producer.core.on_connected(&mut request), "nothing is left to send");
 }
+
+/// It was written if the connection opened after the end of the producer or the abort of its transaction.
+#[test]
+fn a_batch_that_waits_for_its_connection_fails_when_no_batch_may_be_sent_any_more() {
+    let mut producer = Producer::with_id(1, &[]);
+    producer.world.links.insert(1, LinkState::Closed);
+    producer.produce(0, 1);
+    producer.poll();
+    let mut request = producer.outgoing.take().expect("a request");
+    producer.poll_with(Permission::Denied(ProduceErrorKind::Fatal("fenced".into())));
+    let error = producer.error(1);
+    assert!(matches!(&error.kind, ProduceErrorKind::Fatal(reason) if reason == "fenced"), "{error}");
+    assert_eq!(error.persisted, Persisted::NotWritten);
+    assert!(!producer.core.on_connected(&mut request), "nothing is left to send");
+}

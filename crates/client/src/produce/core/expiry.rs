@@ -183,7 +183,7 @@ impl ProduceCore {
     }
 
     /// Fails the batches of requests that wait for their connections. They are not sent any more.
-    fn fail_waiting(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
+    pub(super) fn fail_waiting(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
         for TakenBatch { index, batch, .. } in self.take_in_flight(|_, has_left, _, _| !has_left) {
             self.fail(index, batch, reason.clone(), actions);
         }

@@ -19,7 +19,7 @@ pub(in crate::produce) enum Permission {
     Unrestricted,
     /// Those of the open transaction.
     Transaction(OpenTransaction),
-    /// None: every queued record fails with this error.
+    /// None: every record fails with this error, except those of requests that were passed to a connection.
     Denied(ProduceErrorKind),
 }
 
