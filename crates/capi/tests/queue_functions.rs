@@ -113,6 +113,42 @@ fn the_length_of_a_queue_counts_fetched_records() {
     }
 }
 
+unsafe extern "C" fn count_message(_: *mut rd_kafka_message_t, opaque: *mut c_void) {
+    unsafe { &*opaque.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The limit of the client's topics applied to the call: it returned while the queue had messages.
+#[test]
+fn one_call_consumes_all_messages_of_a_queue_whatever_the_limit_of_topics() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let servers = broker.bootstrap_servers();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", &servers)]));
+    for _ in 0..5 {
+        produce(producer, c"orders", 0, "paid", null_mut());
+    }
+    unsafe {
+        assert_eq!(rd_kafka_flush(producer, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(producer);
+    }
+    let limit = ("consume.callback.max.messages", "2");
+    let rk = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", &servers), ("group.id", "g"), limit]));
+    unsafe {
+        let queue = rd_kafka_queue_get_partition(rk, c"orders".as_ptr(), 0);
+        rd_kafka_queue_forward(queue, null_mut());
+        let partitions = list(&[(c"orders", 0)]);
+        (*(*partitions).elems).offset = 0;
+        assert_eq!(rd_kafka_assign(rk, partitions), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(partitions);
+        until("its messages are fetched", || rd_kafka_queue_length(queue) >= 5);
+        let seen = AtomicUsize::new(0);
+        let opaque: *mut c_void = std::ptr::from_ref(&seen).cast_mut().cast();
+        let count = rd_kafka_consume_callback_queue(queue, 60_000, Some(count_message), opaque);
+        assert_eq!((count, seen.load(Ordering::Relaxed)), (5, 5));
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+    }
+}
+
 /// Each event wrote a payload, whatever waited already.
 #[test]
 fn a_descriptor_learns_of_the_first_event_after_a_poll() {

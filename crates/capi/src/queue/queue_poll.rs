@@ -156,9 +156,9 @@ unsafe extern "C" fn begin_consume_callback_queue(
     let (wait, opaque) = (timeout_of(timeout_ms), Opaque(commit_opaque));
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     unsafe {
-        start_on(state, rkqu, FUNCTION, |handle, queue| {
-            let max = handle.conf().consume_callback_max();
-            EachMessage { queue, wait, function, opaque, max, count: 0, yielded: false, source: None }
+        start_on(state, rkqu, FUNCTION, |_, queue| {
+            // As in the original, `consume.callback.max.messages` limits only the calls for a partition.
+            EachMessage { queue, wait, function, opaque, max: 0, count: 0, yielded: false, source: None }
         });
     }
 }
