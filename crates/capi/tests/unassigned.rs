@@ -113,6 +113,17 @@ fn a_known_partition_that_is_not_assigned_is_not_unknown() {
     assert_eq!((known, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
 }
 
+/// The call failed with an invalid argument, and the offsets kept what the application had in them.
+#[test]
+fn a_producer_knows_no_watermarks_and_the_call_succeeds() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+    let (mut low, mut high) = (0, 0);
+    let code =
+        unsafe { rd_kafka_get_watermark_offsets(rk, c"orders".as_ptr(), 0, &raw mut low, &raw mut high) };
+    assert_eq!((code, low, high), (OK, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID));
+    unsafe { rd_kafka_destroy(rk) };
+}
+
 /// A partition was unknown after its assignment, unless the application had received a message of its topic.
 #[test]
 fn a_partition_that_was_assigned_is_known() {

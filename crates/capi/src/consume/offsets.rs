@@ -621,13 +621,13 @@ pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
     // (rdkafka.h, `rd_kafka_get_watermark_offsets`).
-    let (Ok((handle, consuming)), Some(name)) = (consumer(rk, FUNCTION), unsafe { text(topic) }) else {
+    let (Some(handle), Some(name)) = (Handle::shared(rk, FUNCTION), unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let at = TopicPartition::new(&name, partition);
-    // As in the original, the question makes the topic known, and a partition without watermarks is no error.
+    // As in the original, the call makes the topic known, and a partition without watermarks is no error, nor is a producer.
     handle.topic(&name);
-    let marks = consuming.control.watermarks(&at);
+    let marks = handle.consumer_state().and_then(|consuming| consuming.control.watermarks(&at));
     // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_get_watermark_offsets`).
     unsafe {
         if let Some(low) = low.as_mut() {
