@@ -410,8 +410,12 @@ impl Drop for Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
     use crate::error::ProduceErrorKind;
+    use crate::produce::Purge;
     use crate::record::Record;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -453,6 +457,26 @@ mod tests {
         let error = client.client_instance_id_blocking(PATIENCE).expect_err("the client has ended");
         assert!(matches!(error, Error::Closed), "{error}");
         let error = producer.try_enqueue(Record::to("orders").value("y")).expect_err("the client has ended");
+        assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+    }
+
+    /// The caller waited for `delivery.timeout.ms`: the report that the application had not read kept its record booked.
+    #[test]
+    fn a_caller_that_waits_for_room_gets_an_error_when_the_client_ends() {
+        let mut config = Config::new("127.0.0.1:1");
+        config.delivery_reports = true;
+        config.queue_buffering_max_messages = 1;
+        let client = Client::new(config).expect("a client");
+        let producer = client.producer();
+        producer.try_send_unobserved(Record::to("orders").value("x")).expect("taken");
+        let purge = Purge { queued: true, in_flight: true };
+        producer.purge_blocking(purge, PATIENCE).expect("purged");
+        assert_eq!(producer.reports().expect("reports are on").len(), 1);
+        let mut waiting = pin!(producer.enqueue(Record::to("orders").value("y")));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        client.stop();
+        let refused = blocking::block_on(PATIENCE, waiting).expect("in time");
+        let error = refused.expect_err("the client has ended");
         assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
     }
 }

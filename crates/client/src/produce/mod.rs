@@ -280,7 +280,7 @@ impl Produce {
         self.config.delivery_reports && self.config.delivery_report_records
     }
 
-    /// Closes the producer to records and fails those that no request carries.
+    /// Closes the producer to records, fails those that no request carries, and wakes the callers that wait for memory.
     pub(crate) fn close(&self) {
         for topic in self.topics.close() {
             for queue in topic.close() {
@@ -289,6 +289,8 @@ impl Produce {
                 }
             }
         }
+        // Reports that the application has not read keep their memory: its release may never wake these callers.
+        self.queues.memory.freed.notify_waiters();
     }
 }
 
