@@ -479,4 +479,15 @@ mod tests {
         let error = refused.expect_err("the client has ended");
         assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
     }
+
+    /// The call waited for the whole timeout, and reported that it was over.
+    #[test]
+    fn a_purge_after_the_end_of_the_client_is_refused() {
+        let client = Client::new(Config::new("127.0.0.1:1")).expect("a client");
+        let producer = client.producer();
+        client.stop();
+        let purge = Purge { queued: true, in_flight: true };
+        let error = producer.purge_blocking(purge, PATIENCE).expect_err("the client has ended");
+        assert!(matches!(error, Error::Closed), "{error}");
+    }
 }

@@ -82,12 +82,17 @@ impl Produce {
         self.queues.wake.notify_one();
     }
 
-    /// The same; the receiver is notified when the outcomes of the purged records are known.
+    /// The same; the receiver is notified when the outcomes of the purged records are known. Its channel closes when the sender ends.
     pub(crate) fn purge_notified(&self, purge: Purge) -> oneshot::Receiver<()> {
         let (done, purged) = oneshot::channel();
-        self.lock_purge().waiting.push(done);
+        self.lock_purge().wait(done);
         self.purge(purge);
         purged
+    }
+
+    /// No sender performs a purge any more: the callers that wait for one get an error.
+    fn end_purges(&self) {
+        *self.lock_purge() = PurgeRequest { has_ended: true, ..PurgeRequest::default() };
     }
 
     /// Ends the producer for this reason. Returns `false` if it had ended already.
@@ -299,10 +304,21 @@ impl Produce {
 struct PurgeRequest {
     purge: Option<Purge>,
     waiting: Vec<oneshot::Sender<()>>,
+    /// `true` if the sender has ended. There are no purge and no callers then.
+    has_ended: bool,
 }
 
 impl PurgeRequest {
+    fn wait(&mut self, done: oneshot::Sender<()>) {
+        if !self.has_ended {
+            self.waiting.push(done);
+        }
+    }
+
     fn add(&mut self, purge: Purge) {
+        if self.has_ended {
+            return;
+        }
         let before = self.purge.unwrap_or_default();
         self.purge = Some(Purge {
             queued: before.queued || purge.queued,

@@ -270,5 +270,6 @@ impl Drop for Sender {
             self.core.on_compressed(done, &mut self.actions);
         }
         self.perform();
+        self.produce.end_purges();
     }
 }
