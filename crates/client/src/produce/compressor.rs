@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use ottla_wire::{Closed, CompressError, Compression};
+use ottla_wire::{BatchBuilder, Closed, CompressError, Compression};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::queue::{DeliveryTargets, OpenBatch};
 use crate::config::Config;
+use crate::panics::contained;
 
 /// Smaller batches are compressed at once: two thread switches would take longer.
 const WORKER_BYTES_MIN: usize = 16 << 10;
@@ -34,7 +35,8 @@ pub(super) struct ClosedBatch {
 
 /// Closes and compresses a batch as its topic's configuration requires.
 ///
-/// The error is a compression level that the codec does not have, which the configuration's validation excludes.
+/// The error is a compression level that the codec does not have, which the configuration's validation excludes, or a panic of
+/// the codec.
 pub(super) fn close(open: OpenBatch, config: &Config) -> Result<ClosedBatch, Uncompressed> {
     close_with(open, config, config.compression_codec, config.compression_level)
 }
@@ -45,10 +47,20 @@ fn close_with(
     codec: Compression,
     level: Option<i32>,
 ) -> Result<ClosedBatch, Uncompressed> {
+    let keep_records = config.delivery_reports && config.delivery_report_records;
+    close_by(open, codec, |builder| builder.close(codec, level, keep_records))
+}
+
+/// Closes a batch with `compress`. A panic must not take the batch with it: the batches of its partition wait for it.
+fn close_by(
+    open: OpenBatch,
+    codec: Compression,
+    compress: impl FnOnce(BatchBuilder) -> Result<Closed, CompressError>,
+) -> Result<ClosedBatch, Uncompressed> {
     let (memory, count) = (open.memory(), open.builder.count());
     let OpenBatch { builder, targets, created } = open;
-    let keep_records = config.delivery_reports && config.delivery_report_records;
-    match builder.close(codec, level, keep_records) {
+    let panicked = || Err(CompressError::Corrupt { codec, reason: "the codec has panicked".into() });
+    match contained(|| compress(builder)).unwrap_or_else(panicked) {
         Ok(closed) => Ok(ClosedBatch { closed, targets, created, memory }),
         Err(error) => Err(Uncompressed { error, targets, memory, count }),
     }
@@ -159,5 +171,23 @@ impl Compressor {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batch was lost, and the records behind it waited for ever.
+    #[test]
+    fn a_batch_whose_compression_panics_keeps_its_receivers_and_fails() {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, None, Some(b"paid"), &[]);
+        let targets = DeliveryTargets { tags: vec![7], ..DeliveryTargets::default() };
+        let open = OpenBatch { builder, targets, created: Instant::now() };
+        let memory = open.memory();
+        let failed = close_by(open, Compression::Lz4, |_| panic!("a defect")).expect_err("no batch");
+        assert_eq!((failed.count, failed.memory, failed.targets.tags), (1, memory, vec![7]));
+        assert_eq!(failed.error.to_string(), "lz4: the codec has panicked");
     }
 }
