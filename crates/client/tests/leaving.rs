@@ -91,6 +91,19 @@ fn a_subscription_that_ends_before_the_coordinator_names_the_member_delays_no_re
     wait_for_rebalance(&mut consumer);
 }
 
+/// The consumer stayed in its group, as a member without topics.
+#[test]
+fn a_subscription_without_topics_leaves_the_group() {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory");
+    let mut consumer = Consumer::new(member(&broker, "classic")).expect("a consumer");
+    block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    wait_for_partitions(&mut consumer, 2);
+    assert_eq!(broker.cluster().requests(ApiKey::LeaveGroup), 0);
+    block_on(consumer.subscribe(&[])).expect("unsubscribed");
+    assert_eq!(broker.cluster().requests(ApiKey::LeaveGroup), 1);
+    assert!(consumer.positions().is_empty(), "{:?}", consumer.positions());
+}
+
 #[test]
 fn a_consumer_that_closes_before_it_is_a_member_leaves_no_member() {
     for (protocol, api) in [("classic", ApiKey::JoinGroup), ("consumer", ApiKey::ConsumerGroupHeartbeat)] {

@@ -24,6 +24,9 @@ use crate::group::poll_activity::PollActivity;
 use crate::group::subscription::Subscription;
 use crate::types::GroupMetadata;
 
+/// The time limit of a subscription without topics, which leaves the group: Kafka's `default.api.timeout.ms`.
+const UNSUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A handle on a consumer for threads other than the one that polls. Cheap to clone.
 ///
 /// Only the [`Consumer`](super::Consumer) itself, with methods of the same names, counts the records of the last poll as
@@ -113,6 +116,10 @@ impl ConsumerControl {
     pub fn subscribe(&self, topics: &[&str]) -> EngineReply<()> {
         if self.config.group_id.is_none() {
             return EngineReply::refused(Error::Config("subscribe needs group.id".into()));
+        }
+        if topics.is_empty() {
+            // As in Kafka's client.
+            return self.unsubscribe(UNSUBSCRIBE_TIMEOUT);
         }
         match Subscription::parse(topics) {
             Ok(subscription) => self.ask(|answer| ConsumerCommand::Subscribe(subscription, answer)),

@@ -142,13 +142,17 @@ impl Consumer {
     /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
     ///
     /// A topic that begins with `^` is a regular expression. It matches all topics whose name contains a match, including
-    /// future ones. A consumer that is in the group already stays in it and changes its topics.
+    /// future ones. A consumer that is in the group already stays in it and changes its topics. Without topics, the call is
+    /// [`Consumer::unsubscribe`] with a timeout of 60 seconds.
     ///
     /// # Errors
     /// [`Error::Config`] without a `group.id`, for an invalid regular expression, and for an invalid topic name.
     /// [`Consumer::poll`] returns later errors of the group.
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
         check_all(topics.iter().copied().filter(|topic| !topic.starts_with('^')))?;
+        if topics.is_empty() && self.control.config.group_id.is_some() {
+            self.reader.finish_handed_out();
+        }
         self.control.subscribe(topics).await
     }
 
