@@ -111,6 +111,26 @@ fn refused_partitions_and_users_have_the_texts_of_librdkafka() {
     }
 }
 
+/// The setting was sent with an empty text, which is a value of some settings.
+#[test]
+fn a_setting_of_a_new_topic_without_a_value_is_sent_without_one() {
+    let broker = Broker::builder().memory().spawn().unwrap();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let topic = rd_kafka_NewTopic_new(c"orders".as_ptr(), 1, 1, null_mut(), 0);
+        let set = rd_kafka_NewTopic_set_config(topic, c"retention.ms".as_ptr(), null());
+        assert_eq!(set, RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_CreateTopics(admin.rk, [topic].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_NewTopic_destroy(topic);
+        let answer = admin.answer(RD_KAFKA_EVENT_CREATETOPICS_RESULT);
+        let result = rd_kafka_event_CreateTopics_result(answer.0);
+        let created = array(rd_kafka_CreateTopics_result_topics, result);
+        assert_eq!(rd_kafka_topic_result_error(created[0]), RD_KAFKA_RESP_ERR_INVALID_CONFIG);
+        let reason = text(rd_kafka_topic_result_error_string(created[0]));
+        assert!(reason.contains("has no value"), "{reason}");
+    }
+}
+
 /// Both were refused, and no request was sent.
 #[test]
 fn no_partition_and_repeated_ones_are_sent_to_delete_offsets() {

@@ -1,5 +1,6 @@
 //! Topics to be created, grown and deleted, and what became of each.
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
@@ -107,7 +108,8 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_config(
     let (Some(topic), Some(name), value) = (unsafe { (new_topic.as_mut(), text(name), text(value)) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    topic.0.configs.push((name.into_owned(), value.unwrap_or_default().into_owned()));
+    // As in the original, the broker decides about a setting without a value.
+    topic.0.configs.push((name.into_owned(), value.map(Cow::into_owned)));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                     name: spec.name.clone(),
                     partitions: spec.partitions.or(*partitions),
                     replication: *replication_factor,
-                    configs: last_of_each(set),
+                    configs: last_of_each(set).into_iter().map(|(name, value)| (name, Some(value))).collect(),
                     ..NewTopic::default()
                 };
                 let topics: Vec<NewTopic> = topics.iter().chain(topic).map(new).collect();

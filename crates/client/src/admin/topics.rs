@@ -35,8 +35,8 @@ pub struct NewTopic {
     pub partitions: Option<i32>,
     /// The replication factor; `None` for the broker's default.
     pub replication: Option<i16>,
-    /// Configurations that differ from the broker's defaults.
-    pub configs: Vec<(String, String)>,
+    /// Configurations that differ from the broker's defaults. Brokers refuse one without a value.
+    pub configs: Vec<(String, Option<String>)>,
     /// The brokers of each partition, the preferred leader first. If it is not empty, it replaces the number of
     /// partitions and the replication factor.
     pub assignments: Vec<Vec<i32>>,
@@ -65,7 +65,7 @@ impl NewTopic {
     /// Adds a configuration, by Kafka's name.
     #[must_use]
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.configs.push((name.into(), value.into()));
+        self.configs.push((name.into(), Some(value.into())));
         self
     }
 
@@ -255,7 +255,7 @@ fn creatable(topic: &NewTopic, version: i16) -> CreatableTopic {
         configs: topic
             .configs
             .iter()
-            .map(|(name, value)| CreatableTopicConfig { name: name.clone(), value: Some(value.clone()) })
+            .map(|(name, value)| CreatableTopicConfig { name: name.clone(), value: value.clone() })
             .collect(),
     }
 }
