@@ -434,7 +434,7 @@ pub(crate) const MODELS: &[Model] = &[
         tool: Tool::Shuttle,
         edits: &[
             ("queue", "use crate::wake_callback::WakeCallback;", "use super::wake_callback::WakeCallback;"),
-            ("inbox", "mod pauses;\nmod waiting;\nmod watermarks;\n\n", ""),
+            ("inbox", "mod pauses;\nmod queues;\nmod waiting;\nmod watermarks;\n\n", ""),
             ("inbox", "            state.keep_watermarks(&partition.progress);\n", ""),
             (
                 "inbox",

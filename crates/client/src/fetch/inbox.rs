@@ -5,6 +5,7 @@
 //! polling thread removes them, checks them and decodes them. A paused partition keeps its buffer and is in no queue.
 
 mod pauses;
+mod queues;
 mod waiting;
 mod watermarks;
 
@@ -452,63 +453,6 @@ impl Inbox {
         self.lock().queues[of.0].signal.clone()
     }
 
-    /// Moves a partition with its items to a queue of its own.
-    pub(crate) fn split(&self, at: &TopicPartition) -> Option<QueueId> {
-        let mut state = self.lock();
-        let slot = state.index.get(at).copied()?;
-        let id = state.new_queue();
-        state.route(slot, id);
-        Some(id)
-    }
-
-    /// The same in each assignment of the partition, until the queue is removed.
-    pub(crate) fn split_kept(&self, at: &TopicPartition) -> QueueId {
-        let mut state = self.lock();
-        let id = state.new_queue();
-        state.kept_queues.insert(at.clone(), id);
-        if let Some(slot) = state.index.get(at).copied() {
-            state.route(slot, id);
-        }
-        id
-    }
-
-    /// Forwards the items of one queue, present and future, to another; `None` ends that. Returns `false` if it would be a cycle.
-    pub(crate) fn forward(&self, from: QueueId, to: Option<QueueId>) -> bool {
-        let mut state = self.lock();
-        if to.is_some_and(|to| state.leads(to, from)) {
-            return false;
-        }
-        let before = state.target(from);
-        state.queues[from.0].forward = to;
-        state.mark_main();
-        let signals = state.relist(before);
-        drop(state);
-        notify(signals);
-        true
-    }
-
-    /// Removes a queue. Its partitions return to the consumer's own queue, and forwarded items to the queues that they come from.
-    pub(crate) fn rejoin(&self, gone: QueueId) {
-        let mut state = self.lock();
-        let target = state.target(gone);
-        for queue in &mut state.queues {
-            queue.forward.take_if(|to| *to == gone);
-        }
-        state.kept_queues.retain(|_, kept| *kept != gone);
-        for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
-            partition.queue = QueueId::MAIN;
-        }
-        state.mark_main();
-        let mut signals = state.relist(gone);
-        if target != gone {
-            signals.extend(state.relist(target));
-        }
-        state.queues[gone.0] = QueueState::default();
-        state.free_queues.push(gone);
-        drop(state);
-        notify(signals);
-    }
-
     /// Records that this queue has returned a revocation.
     pub(super) fn note_revocation(&self, by: QueueId) {
         self.revoked_by.store(by.0 + 1, Ordering::Release);
@@ -627,6 +571,35 @@ impl State {
                 self.refilling -= 1;
                 partition.limit.bytes = partition.limit.bytes.saturating_mul(2);
             }
+        }
+    }
+
+    /// Adds a partition to its queue, unless it is empty, paused or in the queue. Returns the signal if the queue was
+    /// empty: a poll empties its queue before it waits, so only the first partition must wake it.
+    fn list(&mut self, slot: Slot) -> Option<Arc<QueueSignal>> {
+        let partition = self.partition(slot)?;
+        if partition.paused || partition.items.is_empty() || partition.is_queued {
+            return None;
+        }
+        partition.is_queued = true;
+        let queue = partition.queue;
+        let target = self.target(queue);
+        let target = &mut self.queues[target.0];
+        let first = target.is_empty();
+        target.ready.push_back(slot);
+        self.waiting += 1;
+        first.then(|| target.signal.clone())
+    }
+
+    /// Removes a partition from its queue. While it is listed, it counts as one that waits for a poll, and no records of paused
+    /// partitions are dropped for others.
+    fn unlist(&mut self, slot: Slot) {
+        let Some(partition) = self.partition(slot) else { return };
+        let queue = partition.queue;
+        if std::mem::take(&mut partition.is_queued) {
+            let queue = self.target(queue);
+            self.queues[queue.0].ready.retain(|queued| *queued != slot);
+            self.waiting -= 1;
         }
     }
 }

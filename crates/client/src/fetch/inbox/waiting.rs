@@ -1,10 +1,6 @@
 //! The items that wait for the polls of a queue.
 
-use std::sync::Arc;
-
 use super::{Inbox, Item, QueueId, QueueState, State};
-use crate::fetch::cursors::Slot;
-use crate::fetch::queue::QueueSignal;
 use crate::types::{Event, TopicPartition};
 
 impl Inbox {
@@ -55,34 +51,5 @@ impl State {
     fn queue_of(&self, partition: Option<&TopicPartition>) -> Option<&QueueState> {
         let id = partition.map_or(Some(QueueId::MAIN), |at| self.kept_queues.get(at).copied());
         id.map(|id| &self.queues[id.0])
-    }
-
-    /// Adds a partition to its queue, unless it is empty, paused or in the queue. Returns the signal if the queue was
-    /// empty: a poll empties its queue before it waits, so only the first partition must wake it.
-    pub(super) fn list(&mut self, slot: Slot) -> Option<Arc<QueueSignal>> {
-        let partition = self.partition(slot)?;
-        if partition.paused || partition.items.is_empty() || partition.is_queued {
-            return None;
-        }
-        partition.is_queued = true;
-        let queue = partition.queue;
-        let target = self.target(queue);
-        let target = &mut self.queues[target.0];
-        let first = target.is_empty();
-        target.ready.push_back(slot);
-        self.waiting += 1;
-        first.then(|| target.signal.clone())
-    }
-
-    /// Removes a partition from its queue. While it is listed, it counts as one that waits for a poll, and no records of paused
-    /// partitions are dropped for others.
-    pub(super) fn unlist(&mut self, slot: Slot) {
-        let Some(partition) = self.partition(slot) else { return };
-        let queue = partition.queue;
-        if std::mem::take(&mut partition.is_queued) {
-            let queue = self.target(queue);
-            self.queues[queue.0].ready.retain(|queued| *queued != slot);
-            self.waiting -= 1;
-        }
     }
 }
