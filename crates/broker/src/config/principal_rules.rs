@@ -106,12 +106,22 @@ fn until_slash(text: &str) -> Option<(String, &str)> {
 }
 
 /// Writes Java's `$1` as `${1}`: what follows the number belongs to the text. The number has as many digits as name one of `groups`,
-/// which include the whole subject; without such a group, `$1` is text.
+/// which include the whole subject; without such a group, `$1` is text. So is the character after a backslash, as in Java.
 fn with_braces(replacement: &str, groups: usize) -> String {
     let mut text = String::new();
     let mut rest = replacement;
-    while let Some((before, after)) = rest.split_once('$') {
-        text.push_str(before);
+    while let Some(at) = rest.find(['$', '\\']) {
+        let after = &rest[at + 1..];
+        text.push_str(&rest[..at]);
+        if rest[at..].starts_with('\\') {
+            let mut chars = after.chars();
+            match chars.next() {
+                Some('$') => text.push_str("$$"),
+                escaped => text.extend(escaped),
+            }
+            rest = chars.as_str();
+            continue;
+        }
         let written = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let is_group = |digits: &usize| after[..*digits].parse().is_ok_and(|group: usize| group < groups);
         let digits = (1..=written).take_while(is_group).last().unwrap_or(0);
@@ -154,6 +164,14 @@ mod tests {
         assert_name("RULE:^CN=(.*)$/$12/", "CN=a", Some("a2"));
         assert_name("RULE:^CN=(.*)$/$4$1$/", "CN=a", Some("$4a$"));
         assert_name(r"RULE:^CN=a\/(.*)$/\/$1/", "CN=a/b", Some("/b"));
+    }
+
+    /// The backslash was a part of the name, and no rule of an ACL applied to the client.
+    #[test]
+    fn a_backslash_in_a_replacement_makes_the_next_character_text() {
+        assert_name(r"RULE:^CN=(.*)$/$1\@org/", "CN=a", Some("a@org"));
+        assert_name(r"RULE:^CN=(.*)$/\$1=$1/", "CN=a", Some("$1=a"));
+        assert_name(r"RULE:^CN=(.*)$/org\\$1/", "CN=a", Some(r"org\a"));
     }
 
     #[test]
