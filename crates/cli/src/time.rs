@@ -13,6 +13,7 @@ pub(crate) fn now_ms() -> i64 {
 }
 
 /// Parses `2026-01-31T12:00:00Z`, `2026-01-31 12:00:00.250+02:00`, `2026-01-31` (midnight UTC) or `@1769860800000`.
+/// A time before 1970 is 0: no record is that old, and ListOffsets has other meanings for negative timestamps.
 pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     let bad = || {
         format!(
@@ -22,7 +23,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     if let Some(ms) = text.strip_prefix('@') {
         return ms.parse().ok().filter(|ms| *ms >= 0).ok_or_else(bad);
     }
-    parse_date_time(text).ok_or_else(bad)
+    parse_date_time(text).map(|ms| ms.max(0)).ok_or_else(bad)
 }
 
 /// The time in UTC: `2026-01-31T12:00:00.250Z`.
@@ -121,7 +122,6 @@ mod tests {
             ("2026-01-31T14:00:00.25+02:00", 1_769_860_800_250),
             ("2026-01-31", 1_769_817_600_000),
             ("2024-02-29T23:59:59.999Z", 1_709_251_199_999),
-            ("1969-12-31T23:59:59Z", -1000),
             ("@17", 17),
         ] {
             assert_eq!(parse_ms(text), Ok(ms), "{text}");
@@ -132,7 +132,15 @@ mod tests {
     fn a_formatted_time_is_read_as_the_same_time() {
         assert_eq!(format_ms(1_769_860_800_250), "2026-01-31T12:00:00.250Z");
         for ms in [0, -1000, 951_782_399_999, 951_782_400_000, 1_709_251_199_999, 4_107_542_400_000] {
-            assert_eq!(parse_ms(&format_ms(ms)), Ok(ms), "{}", format_ms(ms));
+            assert_eq!(parse_date_time(&format_ms(ms)), Some(ms), "{}", format_ms(ms));
+        }
+    }
+
+    /// `--to-time 1969-12-31T23:59:59.999Z` was -1, which is the end of the log for ListOffsets.
+    #[test]
+    fn a_time_before_1970_is_the_beginning_of_1970() {
+        for text in ["1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00+01:00", "0001-01-01"] {
+            assert_eq!(parse_ms(text), Ok(0), "{text}");
         }
     }
 
