@@ -73,6 +73,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
 
 /// Parses `key=value`, and Java's `key: value`, `key value`, escapes, comments and continued lines.
 fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
+    // Editors of Windows write a byte order mark, which would be a part of the first name.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut properties = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
@@ -191,6 +193,13 @@ mod tests {
             ("bootstrap.servers", "a:1,b:2"),
         ];
         assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    /// The first name was unknown, and the message showed no difference.
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(pairs("\u{feff}acks=all\n"), [("acks".to_owned(), "all".to_owned())]);
+        assert!(pairs("\u{feff}# a comment\n").is_empty());
     }
 
     /// A file that Java's `Properties.store` had written gave `host\:9092` as the server and a wrong password.
