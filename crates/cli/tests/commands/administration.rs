@@ -350,6 +350,19 @@ fn committed_offsets_of_a_topic_are_deleted() {
         .failed(1, &["group `raeders` does not exist"]);
 }
 
+/// The partition was in the request twice, and had two rows.
+#[test]
+fn an_offset_that_is_named_twice_is_deleted_once() {
+    let broker = broker(2);
+    let reset =
+        ["groups", "reset-offsets", "readers", "-t", "orders", "--to", "end", "--execute", "--create"];
+    at(&broker, &reset, "").succeeded();
+    let deleted =
+        objects(&broker, &["groups", "delete-offsets", "readers", "-t", "orders", "-t", "orders:0"]);
+    let rows: Vec<_> = deleted.iter().map(|row| (&row["partition"], &row["deleted"])).collect();
+    assert_eq!(rows, [(&json!(0), &json!(true)), (&json!(1), &json!(true))]);
+}
+
 #[test]
 fn an_open_transaction_is_shown_and_aborted() {
     let broker = broker(1);

@@ -1,5 +1,7 @@
 //! `ottla groups delete-offsets`.
 
+use std::collections::BTreeSet;
+
 use ottla_client::{Admin, Error, ErrorCode, Timeouts, TopicPartition};
 use serde_json::json;
 
@@ -58,7 +60,8 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
 async fn chosen(admin: &Admin, args: &Args) -> Result<Vec<TopicPartition>, Failure> {
     let group = &args.group;
     let committed = admin.group_offsets(group, None).await?;
-    let mut partitions = Vec::new();
+    // A topic and one of its partitions may both be named.
+    let mut partitions = BTreeSet::new();
     for (topic, only) in &args.topic {
         let is_meant = |at: &&TopicPartition| {
             *at.topic == **topic && only.is_none_or(|partition| partition == at.partition)
@@ -73,5 +76,5 @@ async fn chosen(admin: &Admin, args: &Args) -> Result<Vec<TopicPartition>, Failu
         }
         partitions.extend(found);
     }
-    Ok(partitions)
+    Ok(partitions.into_iter().collect())
 }
