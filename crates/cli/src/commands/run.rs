@@ -6,7 +6,7 @@ mod program;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use ottla_client::{Client, Config, Error, ErrorCode, pattern_matches};
+use ottla_client::{Client, ClusterDescription, Config, Error, ErrorCode, pattern_matches};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
 use self::child::{Child, ChildSettings, LineResult};
@@ -129,9 +129,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             _ = signals.next() => return Ok(()),
             contacted = contact(config.clone()) => contacted?,
         };
-        warn_of_missing_topics(&client, args.topics()).await;
-        if let Some(dead_letters) = &args.dead_letters {
-            await_topic(&client, &cluster, dead_letters).await?;
+        tokio::select! {
+            biased;
+            _ = signals.next() => return Ok(()),
+            looked = look_up_topics(args, &client, &cluster) => looked?,
         }
         if !config.is_set("allow.auto.create.topics") {
             // As in `ottla consume`: a topic that does not exist is probably misspelt.
@@ -209,6 +210,15 @@ fn refuse_endless_loop<'a>(
         }
     }
     Ok(())
+}
+
+/// Warns of topics that do not exist, and waits for that of dead letters.
+async fn look_up_topics(args: &Args, client: &Client, cluster: &ClusterDescription) -> Result<(), Failure> {
+    warn_of_missing_topics(client, args.topics()).await;
+    match &args.dead_letters {
+        Some(dead_letters) => await_topic(client, cluster, dead_letters).await,
+        None => Ok(()),
+    }
 }
 
 /// Warns of topics that do not exist: a misspelled name would look like a topic without records.

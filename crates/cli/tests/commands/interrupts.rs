@@ -254,3 +254,19 @@ fn a_reader_that_looks_up_offsets_or_its_topic_ends_on_a_signal() {
         reader.wait().succeeded();
     }
 }
+
+/// The signal had no effect before the wait for the topic ended, and then the command reported that wait.
+#[test]
+fn a_command_that_waits_for_its_dead_letter_topic_ends_on_a_signal() {
+    const COUNT: u32 = 1_000_000;
+    let broker = broker(1);
+    let rule = FaultRule::new(ApiKey::Metadata, Fault::Hang).topic("letters").node(1).times(COUNT);
+    broker.cluster().add_fault(rule).expect("requests have this fault");
+    let servers = broker.bootstrap_servers();
+    let args =
+        ["run", "-t", "orders", "-G", "readers", "--dead-letters", "letters", "-b", &servers, "--", "cat"];
+    let mut run = Running::start(&mut command(&args), "");
+    run.until("asked", PATIENCE, |_| broker.cluster().intercepts_left(ApiKey::Metadata, 1) < COUNT as usize);
+    run.signal(Signal::INT);
+    run.wait().succeeded();
+}
