@@ -210,6 +210,9 @@ impl Args {
         if let (Some(_), Some(name)) = (self.listen, typed(&["listeners"])) {
             return twice("--listen", name);
         }
+        if let (Some(_), Some(name)) = (&self.advertise, typed(&["advertised.listeners"])) {
+            return twice("--advertise", name);
+        }
         for (index, topic) in self.topic.iter().enumerate() {
             let earlier = self.topic[..index].iter().find(|earlier| earlier.name == topic.name);
             if earlier.is_some_and(|earlier| earlier.partitions != topic.partitions) {

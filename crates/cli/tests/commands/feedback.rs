@@ -291,6 +291,10 @@ fn a_broker_refuses_arguments_that_exclude_each_other() {
         (&["--data", data, "--durability", "memory"][..], "memory"),
         (&["--data", data, "-X", "log.dirs=elsewhere"], "log.dirs"),
         (&["--data", data, "--listen", "127.0.0.1:0", "-X", "listeners=PLAINTEXT://:0"], "listeners"),
+        (
+            &["--advertise", "b", "-X", "listeners=A://:0", "-X", "advertised.listeners=A://a:1"],
+            "--advertise and -X advertised.listeners",
+        ),
         (&["--data", data, "--topic", "a:3", "--topic", "a:5"], "--topic a"),
     ] {
         ottla(&[&["broker"], args].concat(), "").failed(2, &[word]);
