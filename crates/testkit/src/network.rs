@@ -164,7 +164,11 @@ impl Network {
     }
 
     /// Breaks one connection of those that are opened from now on.
+    ///
+    /// # Panics
+    /// If the way is neither 0 nor 1.
     pub fn plan_cut(&self, cut: PlannedCut) {
+        assert!(cut.way < 2, "a connection has the ways 0 and 1: there is no way {}", cut.way);
         self.lock().planned_cut = Some(cut);
     }
 
@@ -625,6 +629,14 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+
+    /// The client that opened the connection panicked, with an index.
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "there is no way 2")]
+    async fn a_cut_of_a_way_that_no_connection_has_is_refused() {
+        let network = Network::new(1, NetworkFaults::none(Duration::ZERO), Trace::begin(false));
+        network.plan_cut(PlannedCut { link: 0, way: 2, after: 0, how: Cut::Fin });
+    }
 
     /// The peer of a client that closed a stalled connection saw its end.
     #[tokio::test(start_paused = true)]
