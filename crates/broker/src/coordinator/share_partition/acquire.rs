@@ -161,11 +161,13 @@ impl SharePartition {
             }
             self.split_at(first);
             self.split_at(last + 1);
+            // A client may have written any count with WriteShareGroupState.
+            let count = count.saturating_add(1);
             if let Some(run) = self.runs.get_mut(&first) {
                 run.state = round.lock();
-                run.delivery_count = count + 1;
+                run.delivery_count = count;
             }
-            round.add(first, last, count + 1);
+            round.add(first, last, count);
             if is_throttled {
                 return false;
             }

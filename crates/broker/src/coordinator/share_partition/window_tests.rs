@@ -468,6 +468,18 @@ fn stored_archiving_records_get_their_letters() {
     assert_eq!(story.partition.start_offset(), 10);
 }
 
+/// The count overflowed when the record was acquired: a panic, or a negative count, with which it was delivered tens of thousands of times.
+#[test]
+fn a_record_with_the_highest_delivery_count_is_delivered_once_more() {
+    let mut story = Story::new();
+    let stored = [StateBatch { first: 0, last: 0, state: 0, delivery_count: i16::MAX }];
+    story.partition = SharePartition::new(0, &stored);
+    assert_eq!(story.acquire("a", 1), [(0, 0, i16::MAX)]);
+    story.partition.release("a", &story.limits).expect("it has the lock");
+    story.store();
+    assert_eq!(story.partition.state_of(0), None, "it was delivered too often");
+}
+
 /// The runs of a window had no limit: 2,000 acknowledgements of single records made as many.
 #[test]
 fn without_memory_acknowledgements_split_a_window_into_few_runs_only() {
