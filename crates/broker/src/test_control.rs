@@ -212,8 +212,11 @@ impl Cluster {
 
     /// Sets the rack of a node, whatever `broker.rack` is; `None` is no rack. Returns `false` if there is no such node.
     pub fn set_rack(&self, node: i32, rack: Option<&str>) -> bool {
+        if self.node(node).is_none() {
+            return false;
+        }
         self.overrides.arrange(|state| state.racks.insert(node, rack.map(str::to_owned)));
-        self.node(node).is_some()
+        true
     }
 
     /// Sets the address to which clients connect.
@@ -354,9 +357,12 @@ impl Cluster {
     }
 
     fn arrange_follower(&self, topic: &str, partition: i32, change: impl FnOnce(&mut Follower)) -> bool {
+        if self.partition(topic, partition).is_none() {
+            return false;
+        }
         let at = (topic.to_owned(), partition);
         self.overrides.arrange(|state| change(state.followers.entry(at).or_default()));
-        self.partition(topic, partition).is_some()
+        true
     }
 
     /// The next metadata response, or fetch response that names the current leader, has this leader and epoch for a

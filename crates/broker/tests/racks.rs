@@ -115,6 +115,17 @@ fn a_rack_of_a_test_takes_the_place_of_the_configured_one() {
     assert!(!cluster.set_rack(7, Some("south")));
 }
 
+/// The call reported that there is no such node, and a node that was added later had the rack.
+#[test]
+fn a_rack_of_an_unknown_node_is_not_kept() {
+    let (broker, mut connection) = start(2, "east,west");
+    let cluster = broker.cluster();
+    assert!(cluster.decommission(2));
+    assert!(!cluster.set_rack(2, Some("north")));
+    assert_eq!(broker.add_node(2), Ok(()));
+    assert_eq!(racks(&mut connection), [(1, Some("east".to_owned())), (2, Some("west".to_owned()))]);
+}
+
 /// Answers that name the leader (KIP-951) had no rack.
 #[test]
 fn the_endpoint_of_a_leader_has_its_rack() {

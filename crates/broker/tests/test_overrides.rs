@@ -293,6 +293,18 @@ fn what_was_set_for_a_topic_ends_with_it() {
     assert_eq!(connection.produce("orders", -1, &records).error_code, ErrorCode::None);
 }
 
+/// The call reported that there is no such partition, and the one that was created later had the follower.
+#[test]
+fn a_follower_of_an_unknown_partition_is_not_kept() {
+    let broker = broker();
+    let cluster = broker.cluster();
+    cluster.remove_topic("orders").expect("deleted");
+    assert!(!cluster.set_follower("orders", 0, Some(2)));
+    cluster.add_topic("orders", 2).expect("created again");
+    assert!(cluster.set_leader("orders", 0, 1) && cluster.set_leader("orders", 1, 1));
+    assert_eq!(redirected(&mut Raw::connect(broker.addresses()[0])), [-1, -1]);
+}
+
 /// Only Rust had the call.
 #[test]
 fn a_request_of_the_control_address_sends_consumers_to_a_follower() {
