@@ -37,7 +37,7 @@ const CLUSTER_ACTION: i8 = 9;
 const DENY: i8 = 2;
 const ALLOW: i8 = 3;
 
-fn start(disk: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
+pub(crate) fn start(disk: &MemStorage, properties: &[(&str, &str)]) -> (BrokerThread, Raw) {
     let broker = Broker::builder().storage(Arc::new(disk.clone())).configure(|config| {
         config.set("authorizer.class.name", STANDARD).expect("an authorizer");
         for (name, value) in properties {
@@ -73,7 +73,7 @@ fn create(connection: &mut Raw, creations: Vec<m::create_acls::AclCreation>) -> 
 }
 
 /// Stores what a super user has made, for a broker in which everyone is an ordinary client.
-fn world(acls: Vec<m::create_acls::AclCreation>) -> MemStorage {
+pub(crate) fn world(acls: Vec<m::create_acls::AclCreation>) -> MemStorage {
     let disk = MemStorage::new();
     let (broker, mut connection) = start(&disk, &[("super.users", EVERYONE)]);
     for topic in [TOPIC, "secret"] {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ottla_broker::{Broker, BrokerBuilder, BrokerThread, Scope, Setting, settings};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::alter_configs as replace;
 use ottla_protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResult,
 };
@@ -13,6 +14,7 @@ use ottla_protocol::messages::incremental_alter_configs::{
 };
 use ottla_protocol::messages::list_config_resources::ListConfigResourcesRequest;
 
+use crate::acls;
 use crate::common;
 use crate::common::Raw;
 
@@ -353,6 +355,54 @@ fn a_resource_that_is_in_a_request_twice_stays_as_it_is() {
     let answer = connection.ask(1, &request).expect("an answer");
     assert!(answer.responses.iter().all(|one| one.error_code == ErrorCode::InvalidRequest), "{answer:?}");
     assert_eq!(value(&mut connection, TOPIC, "orders", "retention.ms"), ("604800000".into(), 5));
+}
+
+/// As in Kafka, such a resource is an error of the request, without a look at the resource. It was denied, or the topic was unknown.
+#[test]
+fn a_setting_that_is_named_again_or_has_no_value_is_invalid_whatever_the_rights_are() {
+    let (broker, mut connection) = acls::start(&acls::world(Vec::new()), &[]);
+    let (invalid, denied) = (ErrorCode::InvalidRequest, ErrorCode::TopicAuthorizationFailed);
+    let set = |value: Option<&str>| AlterableConfig {
+        name: "retention.ms".into(),
+        config_operation: SET,
+        value: value.map(Into::into),
+    };
+    for (configs, code) in [
+        (vec![set(Some("1")), set(Some("2"))], invalid),
+        (vec![set(None)], invalid),
+        (vec![AlterableConfig { config_operation: DELETE, ..set(None) }], denied),
+        (vec![set(Some("1"))], denied),
+    ] {
+        for name in ["secret", "missing"] {
+            let resource = AlterConfigsResource {
+                resource_type: TOPIC,
+                resource_name: name.into(),
+                configs: configs.clone(),
+            };
+            let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+            let answer = connection.ask(1, &request).expect("an answer");
+            assert_eq!(answer.responses[0].error_code, code, "{name}: {configs:?}");
+        }
+    }
+    let replaced = |values: &[Option<&str>]| replace::AlterConfigsResource {
+        resource_type: TOPIC,
+        resource_name: "secret".into(),
+        configs: values
+            .iter()
+            .map(|value| replace::AlterableConfig {
+                name: "retention.ms".into(),
+                value: value.map(Into::into),
+            })
+            .collect(),
+    };
+    for (values, code) in [(&[Some("1"), Some("2")][..], invalid), (&[None], invalid), (&[Some("1")], denied)]
+    {
+        let resources = vec![replaced(values)];
+        let request = replace::AlterConfigsRequest { resources, validate_only: false };
+        let answer = connection.ask(2, &request).expect("an answer");
+        assert_eq!(answer.responses[0].error_code, code, "{values:?}");
+    }
+    broker.stop();
 }
 
 /// A session timeout below the broker's limit was stored, and the limit applied.

@@ -77,19 +77,47 @@ fn check_single(repeated: &BTreeSet<(i8, String)>, (kind, name): (i8, &str)) -> 
     Err((ErrorCode::InvalidRequest, format!("`{name}` is in this request more than once")))
 }
 
-/// Settings that the request does not name get their defaults.
-fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
-    let (kind, name) = (resource.resource_type, resource.resource_name);
-    let mut values = Values::new();
-    for setting in resource.configs {
-        let Some(value) = setting.value else {
-            let reason = format!("`{}` has no value: leave it out for its default", setting.name);
+/// Refuses a resource of AlterConfigs that names a setting twice or has one without a value. As in Kafka, this is an error of the request,
+/// whatever the client may do: it is found without a look at the resource.
+pub(super) fn check_replacement(resource: &ReplaceResource) -> Result<(), Refusal> {
+    let settings = resource.configs.iter().map(|setting| (&*setting.name, setting.value.is_some()));
+    check_settings(settings, "leave it out")
+}
+
+/// The same for IncrementalAlterConfigs, where a deletion needs no value.
+pub(super) fn check_changes(resource: &AlterConfigsResource) -> Result<(), Refusal> {
+    let has_value = |change: &AlterableConfig| change.value.is_some() || change.config_operation == DELETE;
+    check_settings(resource.configs.iter().map(|change| (&*change.name, has_value(change))), "delete it")
+}
+
+/// Checks settings, of which each has the value that it needs or not.
+fn check_settings<'a>(
+    settings: impl Iterator<Item = (&'a str, bool)>,
+    for_default: &str,
+) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    for (name, has_value) in settings {
+        if !seen.insert(name) {
+            let reason = format!("`{name}` is twice in the changes of one resource");
             return Err((ErrorCode::InvalidRequest, reason));
-        };
-        if values.insert(setting.name.clone(), value).is_some() {
-            return Err(twice(&setting.name));
+        }
+        if !has_value {
+            return Err(without_value(name, for_default));
         }
     }
+    Ok(())
+}
+
+fn without_value(name: &str, for_default: &str) -> Refusal {
+    (ErrorCode::InvalidRequest, format!("`{name}` has no value: {for_default} for its default"))
+}
+
+/// Settings that the request does not name get their defaults.
+fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
+    check_replacement(&resource)?;
+    let (kind, name) = (resource.resource_type, resource.resource_name);
+    let settings = resource.configs.into_iter();
+    let values: Values = settings.filter_map(|setting| Some((setting.name, setting.value?))).collect();
     match kind {
         TOPIC => cluster.configure_topic(&name, |before| topic_config(before, &values), dry_run),
         BROKER | GROUP | CLIENT_METRICS => {
@@ -135,6 +163,7 @@ impl Api for IncrementalAlterConfigsRequest {
 }
 
 fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
+    check_changes(&resource)?;
     let (kind, name, changes) = (resource.resource_type, resource.resource_name, resource.configs);
     match kind {
         TOPIC => {
@@ -184,7 +213,7 @@ fn topic_config(before: &TopicConfig, values: &Values) -> Result<TopicConfig, Re
     Ok(config)
 }
 
-/// The settings of a resource after these changes.
+/// The settings of a resource after these changes, of which each names another one.
 fn changed(
     scope: Scope,
     values: &Values,
@@ -192,11 +221,7 @@ fn changed(
     defaults: &Values,
 ) -> Result<Values, Refusal> {
     let mut values = values.clone();
-    let mut seen = BTreeSet::new();
     for change in changes {
-        if !seen.insert(change.name.clone()) {
-            return Err(twice(&change.name));
-        }
         let setting = find_setting(scope, &change.name);
         match (change.config_operation, change.value) {
             (DELETE, _) => drop(values.remove(&change.name)),
@@ -212,10 +237,7 @@ fn changed(
                 };
                 values.insert(change.name, list);
             }
-            (_, None) => {
-                let reason = format!("`{}` has no value: delete it for its default", change.name);
-                return Err((ErrorCode::InvalidRequest, reason));
-            }
+            (_, None) => return Err(without_value(&change.name, "delete it")),
             (APPEND | SUBTRACT, Some(_)) => {
                 let reason = format!("`{}` is not a list: use set and delete", change.name);
                 return Err((ErrorCode::InvalidConfig, reason));
@@ -227,10 +249,6 @@ fn changed(
         }
     }
     Ok(values)
-}
-
-fn twice(name: &str) -> Refusal {
-    (ErrorCode::InvalidRequest, format!("`{name}` is twice in the changes of one resource"))
 }
 
 fn items(list: &str) -> impl Iterator<Item = &str> {

@@ -4,7 +4,7 @@ use ottla_protocol::messages as m;
 use ottla_protocol::{ErrorCode, Request};
 
 use super::super::Api;
-use super::super::configs::{BROKER_LOGGER, TOPIC};
+use super::super::configs::{BROKER_LOGGER, TOPIC, check_changes, check_replacement};
 use super::{Access, Authorize, Verdict, open, repeated, take_denied, whole};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP};
 use crate::security::acl::Operation;
@@ -83,10 +83,23 @@ fn need_settings(access: &Access<'_>, operation: Operation, kind: i8, name: &str
     }
 }
 
+/// Returns `true` for what the handler refuses whatever the resource is.
+fn is_bad_replacement(resource: &m::alter_configs::AlterConfigsResource) -> bool {
+    check_replacement(resource).is_err()
+}
+
+fn is_bad_change(resource: &m::incremental_alter_configs::AlterConfigsResource) -> bool {
+    check_changes(resource).is_err()
+}
+
+const fn is_bad_question(_: &m::describe_configs::DescribeConfigsResource) -> bool {
+    false
+}
+
 /// Requests for the settings of resources, whose error depends on the kind of the resource. A request that changes settings may have each
-/// resource once.
+/// resource once, and each setting of it.
 macro_rules! of_settings {
-    ($request:ty, $operation:ident, $results:ident) => {
+    ($request:ty, $operation:ident, $results:ident, $is_bad:ident) => {
         impl Authorize for $request {
             fn authorize(&mut self, access: &Access<'_>) -> Verdict<Self> {
                 let changes = matches!(Operation::$operation, Operation::AlterConfigs);
@@ -95,7 +108,7 @@ macro_rules! of_settings {
                 let mut codes = Vec::new();
                 let denied = take_denied(&mut self.resources, |resource| {
                     let (kind, name) = (resource.resource_type, &resource.resource_name);
-                    if repeated.contains(&(kind, name.clone())) {
+                    if repeated.contains(&(kind, name.clone())) || $is_bad(resource) {
                         return true;
                     }
                     let needs = need_settings(access, Operation::$operation, kind, name);
@@ -120,6 +133,11 @@ macro_rules! of_settings {
     };
 }
 
-of_settings!(m::alter_configs::AlterConfigsRequest, AlterConfigs, responses);
-of_settings!(m::incremental_alter_configs::IncrementalAlterConfigsRequest, AlterConfigs, responses);
-of_settings!(m::describe_configs::DescribeConfigsRequest, DescribeConfigs, results);
+of_settings!(m::alter_configs::AlterConfigsRequest, AlterConfigs, responses, is_bad_replacement);
+of_settings!(
+    m::incremental_alter_configs::IncrementalAlterConfigsRequest,
+    AlterConfigs,
+    responses,
+    is_bad_change
+);
+of_settings!(m::describe_configs::DescribeConfigsRequest, DescribeConfigs, results, is_bad_question);
