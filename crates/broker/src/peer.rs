@@ -1,6 +1,7 @@
 //! The other end of a connection, as far as it can be named in a log line, and what was logged about it.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub(crate) struct Warnings {
     features: Mutex<Logged>,
     logins: Mutex<Logged>,
     refusals: Mutex<Logged>,
+    accepts: Mutex<Logged>,
 }
 
 /// The warnings of the interval that runs.
@@ -163,6 +165,29 @@ impl Warnings {
     }
 }
 
+impl Warnings {
+    /// Logs that a client is refused for its certificate, once a minute per host, listener and reason.
+    pub(crate) fn log_certificate(&self, peer: &Peer, listener: &str, reason: &str) {
+        let host = peer.host();
+        let reason = one_line(cut(reason, REASON_BYTES_MAX));
+        if is_new(&self.logins, format!("{host} {listener} {reason}"), LOGIN_INTERVAL) {
+            tracing::info!(
+                listener,
+                "{host}: a client is refused: {reason}; further refusals of this minute are not logged"
+            );
+        } else {
+            tracing::debug!(listener, reason, "a client is refused");
+        }
+    }
+
+    /// Logs that a connection cannot be accepted, once a minute per error. Without free file descriptors, each attempt fails.
+    pub(crate) fn warn_accept(&self, error: &io::Error) {
+        if is_new(&self.accepts, error.to_string(), LOGIN_INTERVAL) {
+            tracing::warn!(%error, "cannot accept a connection; further failures of this minute are not logged");
+        }
+    }
+}
+
 /// The beginning of a text of a client, for the log.
 fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
@@ -191,6 +216,42 @@ fn is_new(logged: &Mutex<Logged>, key: String, interval: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Each attempt had a line: clients whose certificates no rule matches could fill the disk, and so could a lack of file descriptors.
+    #[test]
+    fn a_refused_certificate_and_a_failed_accept_are_logged_once_a_minute() {
+        let (warnings, peer, log) = (Warnings::default(), Peer::new(None), Log::default());
+        let writer = log.clone();
+        let captured =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(captured, || {
+            for _ in 0..3 {
+                warnings.log_certificate(&peer, "SECURE", "no rule matches CN=a");
+                warnings.log_certificate(&peer, "SECURE", "no rule matches CN=b");
+                warnings.warn_accept(&io::Error::other("no file descriptor is free"));
+            }
+        });
+        let text = String::from_utf8_lossy(&log.0.lock().expect("no panic")).into_owned();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        for once in ["CN=a", "CN=b", "cannot accept a connection"] {
+            assert_eq!(text.matches(once).count(), 1, "{text}");
+        }
+    }
 
     /// A user that failed weeks ago, or a thousand others, hid a failed login for ever.
     #[test]

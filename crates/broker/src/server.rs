@@ -18,9 +18,10 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::connection::{
-    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, admit, in_time, quota_pause, refuse,
-    serve_admitted, serve_at, unless_paused,
+    AUTHENTICATION_MAX, ENCRYPTED_BYTES_MAX, TlsSocket, TlsTransport, Transport, admit, in_time, quota_pause,
+    refuse, serve_admitted, serve_at, unless_paused,
 };
+use crate::peer::Peer;
 use crate::places::too_large;
 use crate::port::Port;
 use crate::security::active_listener::ActiveListener;
@@ -140,7 +141,7 @@ impl Server {
                         tokio::task::yield_now().await;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        cluster.warnings.warn_accept(&error);
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -195,7 +196,10 @@ async fn serve_tls(
             Ok(principal) => {
                 return serve_admitted(TlsTransport::new(stream), &cluster, node, security, principal).await;
             }
-            Err(reason) => tracing::info!(listener = security.name, reason, "a client is refused"),
+            Err(reason) => {
+                let peer = Peer::new(TlsTransport::new(stream).peer_address());
+                cluster.warnings.log_certificate(&peer, &security.name, &reason);
+            }
         },
         Err(error) => tracing::debug!(listener = security.name, %error, "no TLS connection"),
     }
