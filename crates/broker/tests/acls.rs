@@ -421,52 +421,6 @@ fn a_broker_without_topic_deletion_says_so_to_clients_without_rights() {
     assert!(broker.cluster().offsets_of("secret", 0).is_some());
 }
 
-/// As in Kafka, a topic that is named twice is an error of the request. It was denied, twice.
-#[test]
-fn a_topic_that_is_named_again_is_invalid_whatever_the_rights_are() {
-    let (_broker, mut connection) = start(&world(Vec::new()), &[]);
-    let expected = [("secret", ErrorCode::InvalidRequest), (TOPIC, ErrorCode::TopicAuthorizationFailed)];
-    let expected = expected.map(|(name, code)| (name.to_owned(), code));
-    let names = ["secret", TOPIC, "secret"];
-
-    let new = |name: &str| m::create_topics::CreatableTopic { name: name.into(), ..Default::default() };
-    let topics = names.map(new).into();
-    let request = m::CreateTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
-    let created = connection.ask(7, &request).expect("an answer").topics.into_iter();
-    assert_eq!(created.map(|topic| (topic.name, topic.error_code)).collect::<Vec<_>>(), expected);
-
-    let grown = |name: &str| m::create_partitions::CreatePartitionsTopic {
-        name: name.into(),
-        count: 2,
-        ..Default::default()
-    };
-    let topics = names.map(grown).into();
-    let request = m::create_partitions::CreatePartitionsRequest { topics, ..Default::default() };
-    let grown = connection.ask(3, &request).expect("an answer").results.into_iter();
-    assert_eq!(grown.map(|topic| (topic.name, topic.error_code)).collect::<Vec<_>>(), expected);
-
-    let gone =
-        |name: &str| m::delete_topics::DeleteTopicState { name: Some(name.into()), ..Default::default() };
-    let topics = names.map(gone).into();
-    let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
-    let deleted = connection.ask(6, &request).expect("an answer").responses.into_iter();
-    let deleted = deleted.map(|topic| (topic.name.unwrap_or_default(), topic.error_code));
-    assert_eq!(deleted.collect::<Vec<_>>(), expected);
-
-    let changed = |name: &str| m::incremental_alter_configs::AlterConfigsResource {
-        resource_type: TOPICS,
-        resource_name: name.into(),
-        ..Default::default()
-    };
-    let resources = names.map(changed).into();
-    let request =
-        m::incremental_alter_configs::IncrementalAlterConfigsRequest { resources, ..Default::default() };
-    let changed = connection.ask(1, &request).expect("an answer").responses.into_iter();
-    let (invalid, denied) = (ErrorCode::InvalidRequest, ErrorCode::TopicAuthorizationFailed);
-    let codes = changed.map(|resource| resource.error_code).collect::<Vec<_>>();
-    assert_eq!(codes, [invalid, invalid, denied], "as in Kafka, each has a result");
-}
-
 /// Kafka's controller asks for DELETE of the cluster before it asks for the topics. Each topic was refused.
 #[test]
 fn a_client_that_may_delete_in_the_cluster_deletes_every_topic() {
