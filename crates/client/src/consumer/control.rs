@@ -87,7 +87,7 @@ impl ConsumerControl {
     }
 
     /// [`Consumer::assign`](super::Consumer::assign). The membership continues, and committed offsets are looked up later, under
-    /// [`Rebalance::Application`](crate::Rebalance::Application), and under [`Rebalance::Silent`](crate::Rebalance::Silent) with
+    /// [`Rebalance::Application`], and under [`Rebalance::Silent`] with
     /// [`GroupHabits::Librdkafka`].
     pub fn assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
         self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Replace, partitions.to_vec(), answer))

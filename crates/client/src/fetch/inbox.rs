@@ -453,6 +453,28 @@ impl Inbox {
         self.lock().queues[of.0].signal.clone()
     }
 
+    /// Removes a queue. Its partitions return to the consumer's own queue, and forwarded items to the queues that they come from.
+    pub(crate) fn rejoin(&self, gone: QueueId) {
+        let mut state = self.lock();
+        let target = state.target(gone);
+        for queue in &mut state.queues {
+            queue.forward.take_if(|to| *to == gone);
+        }
+        state.kept_queues.retain(|_, kept| *kept != gone);
+        for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
+            partition.queue = QueueId::MAIN;
+        }
+        state.mark_main();
+        let mut signals = state.relist(gone);
+        if target != gone {
+            signals.extend(state.relist(target));
+        }
+        state.queues[gone.0] = QueueState::default();
+        state.free_queues.push(gone);
+        drop(state);
+        notify(signals);
+    }
+
     /// Records that this queue has returned a revocation.
     pub(super) fn note_revocation(&self, by: QueueId) {
         self.revoked_by.store(by.0 + 1, Ordering::Release);

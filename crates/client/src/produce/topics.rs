@@ -333,7 +333,9 @@ impl Topic {
         let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
         // Records that moved before may be much older, and these must not expire with them.
         if let Some(then) = created.checked_sub(self.config.delivery_timeout / EXPIRY_SPANS) {
-            partitions.iter().for_each(|queue| queue.retire_older(then, &produce.queues));
+            for queue in partitions.iter() {
+                queue.retire_older(then, &produce.queues);
+            }
         }
         // Before they are booked for their partitions: otherwise the limit would refuse others meanwhile.
         produce.queues.memory.release(memory, count as usize);
@@ -355,7 +357,9 @@ impl Topic {
             }
         }
         // Their time began when the application handed them over, and no other thread pushes into these queues yet.
-        partitions.iter().for_each(|queue| queue.backdate(created));
+        for queue in partitions.iter() {
+            queue.backdate(created);
+        }
         let completion = targets.completion.take();
         if let Some(completion) = completion {
             completion.complete(Outcome::Forwarded(forwarded));

@@ -1,6 +1,6 @@
 //! Queues of single partitions beside the consumer's own, and the forwarding of one queue to another.
 
-use super::{Inbox, QueueId, QueueState, notify};
+use super::{Inbox, QueueId, notify};
 use crate::types::TopicPartition;
 
 impl Inbox {
@@ -37,27 +37,5 @@ impl Inbox {
         drop(state);
         notify(signals);
         true
-    }
-
-    /// Removes a queue. Its partitions return to the consumer's own queue, and forwarded items to the queues that they come from.
-    pub(crate) fn rejoin(&self, gone: QueueId) {
-        let mut state = self.lock();
-        let target = state.target(gone);
-        for queue in &mut state.queues {
-            queue.forward.take_if(|to| *to == gone);
-        }
-        state.kept_queues.retain(|_, kept| *kept != gone);
-        for partition in state.partitions.iter_mut().flatten().filter(|partition| partition.queue == gone) {
-            partition.queue = QueueId::MAIN;
-        }
-        state.mark_main();
-        let mut signals = state.relist(gone);
-        if target != gone {
-            signals.extend(state.relist(target));
-        }
-        state.queues[gone.0] = QueueState::default();
-        state.free_queues.push(gone);
-        drop(state);
-        notify(signals);
     }
 }
