@@ -333,7 +333,7 @@ impl Topic {
         let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
         // Records that moved before may be much older, and these must not expire with them.
         if let Some(then) = created.checked_sub(self.config.delivery_timeout / EXPIRY_SPANS) {
-            for queue in partitions.iter() {
+            for queue in partitions {
                 queue.retire_older(then, &produce.queues);
             }
         }
@@ -357,7 +357,7 @@ impl Topic {
             }
         }
         // Their time began when the application handed them over, and no other thread pushes into these queues yet.
-        for queue in partitions.iter() {
+        for queue in partitions {
             queue.backdate(created);
         }
         let completion = targets.completion.take();
