@@ -243,20 +243,15 @@ fn a_topic_that_is_named_again_is_invalid_whatever_the_rights_are() {
     let created = connection.ask(7, &request).expect("an answer").topics.into_iter();
     assert_eq!(created.map(|topic| (topic.name, topic.error_code)).collect::<Vec<_>>(), expected);
 
-    let grown = |name: &str| m::create_partitions::CreatePartitionsTopic {
-        name: name.into(),
-        count: 2,
-        ..Default::default()
-    };
+    let grown = |name: &str| CreatePartitionsTopic { name: name.into(), count: 2, ..Default::default() };
     let topics = names.map(grown).into();
-    let request = m::create_partitions::CreatePartitionsRequest { topics, ..Default::default() };
+    let request = CreatePartitionsRequest { topics, ..Default::default() };
     let grown = connection.ask(3, &request).expect("an answer").results.into_iter();
     assert_eq!(grown.map(|topic| (topic.name, topic.error_code)).collect::<Vec<_>>(), expected);
 
-    let gone =
-        |name: &str| m::delete_topics::DeleteTopicState { name: Some(name.into()), ..Default::default() };
+    let gone = |name: &str| DeleteTopicState { name: Some(name.into()), ..Default::default() };
     let topics = names.map(gone).into();
-    let request = m::DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
+    let request = DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
     let deleted = connection.ask(6, &request).expect("an answer").responses.into_iter();
     let deleted = deleted.map(|topic| (topic.name.unwrap_or_default(), topic.error_code));
     assert_eq!(deleted.collect::<Vec<_>>(), expected);
