@@ -82,7 +82,7 @@ impl Produce {
         self.queues.wake.notify_one();
     }
 
-    /// The same; the receiver is notified when the outcomes of the purged records are known. Its channel closes when the sender ends.
+    /// The same; the receiver is notified when the outcomes of the purged records are known. Its channel closes when the client ends.
     pub(crate) fn purge_notified(&self, purge: Purge) -> oneshot::Receiver<()> {
         let (done, purged) = oneshot::channel();
         self.lock_purge().wait(done);
@@ -90,7 +90,7 @@ impl Produce {
         purged
     }
 
-    /// No sender performs a purge any more: the callers that wait for one get an error.
+    /// Nothing performs a purge any more: the callers that wait for one get an error.
     fn end_purges(&self) {
         *self.lock_purge() = PurgeRequest { has_ended: true, ..PurgeRequest::default() };
     }
@@ -285,7 +285,8 @@ impl Produce {
         self.config.delivery_reports && self.config.delivery_report_records
     }
 
-    /// Closes the producer to records, fails those that no request carries, and wakes the callers that wait for memory.
+    /// Closes the producer to records, fails those that no request carries, and wakes the callers that wait for memory
+    /// or for a purge.
     pub(crate) fn close(&self) {
         for topic in self.topics.close() {
             for queue in topic.close() {
@@ -296,6 +297,7 @@ impl Produce {
         }
         // Reports that the application has not read keep their memory: its release may never wake these callers.
         self.queues.memory.freed.notify_waiters();
+        self.end_purges();
     }
 }
 
@@ -304,7 +306,7 @@ impl Produce {
 struct PurgeRequest {
     purge: Option<Purge>,
     waiting: Vec<oneshot::Sender<()>>,
-    /// `true` if the sender has ended. There are no purge and no callers then.
+    /// `true` if the client has ended. There are no purge and no callers then.
     has_ended: bool,
 }
 

@@ -270,6 +270,5 @@ impl Drop for Sender {
             self.core.on_compressed(done, &mut self.actions);
         }
         self.perform();
-        self.produce.end_purges();
     }
 }
