@@ -12,7 +12,7 @@ use ottla_protocol::messages::incremental_alter_configs::{
     IncrementalAlterConfigsResponse,
 };
 
-use super::repeats::{with_new_ones, without};
+use super::repeats::{repeated, with_new_ones, without};
 use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP, Values};
@@ -31,7 +31,7 @@ const SUBTRACT: i8 = 3;
 impl Api for AlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> AlterConfigsResponse {
         let (resources, dry_run) = (self.resources, self.validate_only);
-        let repeated = repeated(resources.iter().map(|one| (one.resource_type, &*one.resource_name)));
+        let repeated = repeated(resources.iter().map(|one| (one.resource_type, one.resource_name.clone())));
         let change = move |cluster: &Cluster| {
             let responses = resources.into_iter().map(|resource| {
                 let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
@@ -60,13 +60,6 @@ impl Api for AlterConfigsRequest {
         });
         AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
     }
-}
-
-/// The resources that a request has more than once.
-fn repeated<'a>(resources: impl Iterator<Item = (i8, &'a str)>) -> BTreeSet<(i8, String)> {
-    let mut seen = BTreeSet::new();
-    let again = resources.filter(|resource| !seen.insert(*resource));
-    again.map(|(kind, name)| (kind, name.to_owned())).collect()
 }
 
 /// Refuses a resource that the request has more than once: none of its changes applies.
@@ -131,7 +124,7 @@ fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Resul
 impl Api for IncrementalAlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> IncrementalAlterConfigsResponse {
         let (resources, dry_run) = (self.resources, self.validate_only);
-        let repeated = repeated(resources.iter().map(|one| (one.resource_type, &*one.resource_name)));
+        let repeated = repeated(resources.iter().map(|one| (one.resource_type, one.resource_name.clone())));
         let change = move |cluster: &Cluster| {
             let responses = resources.into_iter().map(|resource| {
                 let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());

@@ -11,6 +11,13 @@ pub(super) fn without_repeats<V, K: Ord>(mut items: Vec<V>, key: impl Fn(&V) -> 
     items
 }
 
+/// The keys that a request has more than once. As in Kafka, they are an error of the request, whatever the client may do: handlers
+/// refuse them without a look at what they name.
+pub(super) fn repeated<K: Clone + Ord>(keys: impl Iterator<Item = K>) -> BTreeSet<K> {
+    let mut seen = BTreeSet::new();
+    keys.filter(|key| !seen.insert(key.clone())).collect()
+}
+
 /// The items of a list, then those of `more` that it does not have, each once. The items of a value of 32 KiB can be 16,000.
 pub(super) fn with_new_ones<V: Ord + Clone>(mut list: Vec<V>, more: impl Iterator<Item = V>) -> Vec<V> {
     let mut seen: BTreeSet<V> = list.iter().cloned().collect();

@@ -5,7 +5,8 @@ use ottla_protocol::{ErrorCode, Request};
 
 use super::super::Api;
 use super::super::configs::{BROKER_LOGGER, TOPIC, check_changes, check_replacement};
-use super::{Access, Authorize, Verdict, open, repeated, take_denied, whole};
+use super::super::repeats::repeated;
+use super::{Access, Authorize, Verdict, open, take_denied, whole};
 use crate::config::live::{BROKER, CLIENT_METRICS, GROUP};
 use crate::security::acl::Operation;
 

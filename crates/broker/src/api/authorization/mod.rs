@@ -11,7 +11,6 @@ mod groups;
 mod topics;
 mod transactions;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ottla_protocol::{ErrorCode, Request, Uuid};
@@ -153,13 +152,6 @@ pub(super) async fn authorize_and_handle<R: Api>(mut request: R, context: Reques
 /// Takes the items out that the client may not use, and returns them.
 fn take_denied<T>(items: &mut Vec<T>, mut may: impl FnMut(&T) -> bool) -> Vec<T> {
     items.extract_if(.., |item| !may(item)).collect()
-}
-
-/// The keys that a request has more than once. As in Kafka, they are an error of the request, whatever the client may do: the handler
-/// refuses them without a look at what they name.
-fn repeated<K: Clone + Ord>(keys: impl Iterator<Item = K>) -> BTreeSet<K> {
-    let mut seen = BTreeSet::new();
-    keys.filter(|key| !seen.insert(key.clone())).collect()
 }
 
 /// Refuses a request as a whole if it needs what the client may not do.

@@ -4,9 +4,10 @@ use ottla_protocol::messages as m;
 use ottla_protocol::messages::delete_topics::DeleteTopicState;
 use ottla_protocol::{ErrorCode, Uuid};
 
+use super::super::repeats::repeated;
 use super::super::topics::Deleted;
 use super::super::{Api, produce};
-use super::{Access, Authorize, Verdict, items, open, repeated, take_denied};
+use super::{Access, Authorize, Verdict, items, open, take_denied};
 use crate::security::acl::Operation;
 
 open! {
